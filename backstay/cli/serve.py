@@ -217,10 +217,10 @@ async def _serve(loaded: "Backstay", given: dict[str, Any], options: "ServiceOpt
     from backstay.clock import collect_rarely
     from backstay.process import start_when_reachable
     from backstay.server.app import create_app
-    from backstay.server.http_server import Listening, server_config, taken_port
+    from backstay.server.http_server import ServiceServer, server_config, take_port
 
     collect_rarely()
-    app, sockets = create_app(loaded, options), taken_port(given["host"], given["port"])
+    app, sockets = create_app(loaded, options), take_port(given["host"], given["port"])
     config = server_config(
         app,
         loaded.settings.trusted_proxies,
@@ -233,7 +233,7 @@ async def _serve(loaded: "Backstay", given: dict[str, Any], options: "ServiceOpt
     async with start_when_reachable(
         loaded, lambda: running.serve_metrics(loaded, given["metrics_host"], given["metrics_port"])
     ):
-        await Listening(config, app, loaded, lambda: _tell(url, options, given["as_json"])).serve(sockets)
+        await ServiceServer(config, app, loaded, lambda: _tell(url, options, given["as_json"])).serve(sockets)
     return 0
 
 

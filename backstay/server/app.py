@@ -1,4 +1,4 @@
-"""The application: routes, and what lives and ends with the service."""
+"""The ASGI application: its routes and middlewares, and the background work that starts and ends with the service."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -22,21 +22,20 @@ from backstay.server import problems
 from backstay.server.anthropic import batches as message_batches
 from backstay.server.api import items, jobs
 from backstay.server.api import routers as api_routers
+from backstay.server.api.events import Lookout
 from backstay.server.auth import KeyRing
-from backstay.server.cache import CoalescedReads, Details
-from backstay.server.events import Lookout
+from backstay.server.cache import CoalescedReads, Details, SharedState
 from backstay.server.idempotency import Idempotent
-from backstay.server.job_control import remove_rest
+from backstay.server.job_control import remove_disowned_jobs
 from backstay.server.openai import batches
 from backstay.server.openai import routers as openai_routers
 from backstay.server.openai.mover import moving
 from backstay.server.pages import routers as page_routers
-from backstay.server.pages.security_headers import Dressed
+from backstay.server.pages.layout import PageMiddleware
 from backstay.server.problems import OPENAI_PREFIXES, Problem, problem_of, problem_response
-from backstay.server.ratelimit import Limited, RateLimit
+from backstay.server.ratelimit import RateLimit, RateLimitMiddleware
 from backstay.server.request_bodies import BodyLimits
 from backstay.server.service import MountableApp, Service, ServiceOptions, show_schema
-from backstay.server.shared_state import SharedState
 from backstay.signing import Signer, key_beside
 from backstay.webhooks import Relay
 
@@ -44,8 +43,10 @@ Show = Callable[[Request, str], Awaitable[Response]]
 
 
 class Direct:
+    """Answers the most frequent requests, GET of one object, without the router."""
+
     def __init__(self, app: ASGIApp, shown: Mapping[str, Show]) -> None:
-        """`shown` says which function shows what is below a path, by its id."""
+        """`shown`: by path, the function that shows the object whose id comes after it."""
         self._app = app
         self._shown = shown
 
@@ -80,7 +81,7 @@ class Branch(APIRouter):
 
 
 def branches(routers: Iterable[APIRouter], prefix: str = "") -> list[Branch]:
-    """All routes of some routers, to be included under a prefix."""
+    """The routes of these routers, grouped by the beginning of their paths."""
     grouped: dict[str, list[BaseRoute]] = {}
     for router in routers:
         for route in router.routes:
@@ -89,7 +90,7 @@ def branches(routers: Iterable[APIRouter], prefix: str = "") -> list[Branch]:
 
 
 def _start_of(path: str) -> str:
-    """What every path of a route begins with, as far as it tells branches apart."""
+    """The first segments of a path that have no parameter."""
     segments = path.split("/")[1:]
     fixed = [segment for segment in segments[: _SEGMENTS + path.startswith("/openai/v1/")] if "{" not in segment]
     return "/" + "/".join(fixed)
@@ -101,18 +102,18 @@ def create_app(made: Backstay, options: ServiceOptions) -> FastAPI:
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            app.state.service = await _opened(made, options, stack)
+            app.state.service = await _open_service(made, options, stack)
             yield
 
     app = MountableApp(
         title="Backstay",
         version=backstay.__version__,
         lifespan=life,
-        docs_url=None,  # its page would load scripts from elsewhere
+        docs_url=None,  # its page would load scripts from other hosts
         redoc_url=None,
         openapi_url=None,  # see show_schema
         redirect_slashes=False,  # it would lead to the host that the client sent
-        # Its spans would hold addresses, the secret ones of callbacks among them; ours are drawn by Tracing.
+        # Its spans would contain URLs, also the secret ones of callbacks; `Tracing` records ours.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.add_route("/api/openapi.json", show_schema, include_in_schema=False)
@@ -121,20 +122,20 @@ def create_app(made: Backstay, options: ServiceOptions) -> FastAPI:
     app.add_middleware(BodyLimits)  # outside Idempotent, which reads bodies too
     shown = {f"{prefix}/batches": batches.show for prefix in OPENAI_PREFIXES}
     app.add_middleware(Direct, shown={"/api/items": items.show_item, "/api/jobs": jobs.show_job, **shown})
-    app.add_middleware(Limited)
-    app.add_middleware(Named)
-    app.add_middleware(Dressed)
+    app.add_middleware(RateLimitMiddleware)
+    app.add_middleware(RequestIds)
+    app.add_middleware(PageMiddleware)
     for branch in branches(api_routers()):
         app.include_router(branch)
     for prefix in OPENAI_PREFIXES:
         for branch in branches([*openai_routers(), message_batches.router], prefix):
             app.include_router(branch, prefix=prefix, include_in_schema=prefix == OPENAI_PREFIXES[0])
-    for branch in branches(page_routers()):  # the last, because theirs begin with "/" as all do
+    for branch in branches(page_routers()):  # last, because every path begins with the "/" of Home
         app.include_router(branch, include_in_schema=False)
     return app
 
 
-async def _opened(made: Backstay, options: ServiceOptions, stack: AsyncExitStack) -> Service:
+async def _open_service(made: Backstay, options: ServiceOptions, stack: AsyncExitStack) -> Service:
     client = await made.open()
     stack.push_async_callback(made.close)
     place = made.settings.data or str(default_folder(made.url))
@@ -142,7 +143,7 @@ async def _opened(made: Backstay, options: ServiceOptions, stack: AsyncExitStack
     shared = SharedState(settings.redis_url, clock) if settings.redis_url else None
     if shared is not None:
         stack.push_async_callback(shared.close)
-    artifacts = files_at(place, settings)  # which makes the folder that the key lies in
+    artifacts = files_at(place, settings)  # which creates the folder of the key
     signer = Signer(settings.secret_key or _own_key(place))
     outgoing = Outgoing(settings.inside_hosts)
     stack.push_async_callback(outgoing.close)
@@ -158,15 +159,15 @@ async def _opened(made: Backstay, options: ServiceOptions, stack: AsyncExitStack
         details=Details(signer, shared, settings.cache_seconds),
         rate_limit=RateLimit(clock, settings.rate_limit_per_minute, shared),
         lookout=Lookout(client.store, clock),
-        seen=CoalescedReads(client.store),
+        reads=CoalescedReads(client.store),
         outgoing=outgoing,
         relay=Relay(client.store.webhooks, outgoing, signer, clock, made.bus),
     )
-    await _started(service, stack)
+    await _start_background_work(service, stack)
     return service
 
 
-async def _started(service: Service, stack: AsyncExitStack) -> None:
+async def _start_background_work(service: Service, stack: AsyncExitStack) -> None:
     """Background work of the service, in the order of its dependencies."""
     made, client, options, enter = service.backstay, service.main, service.options, stack.enter_async_context
     await enter(relaying_webhooks(client, service.relay))
@@ -179,14 +180,14 @@ async def _started(service: Service, stack: AsyncExitStack) -> None:
         remote=(service.seals, service.outgoing),
     )
     equipped = await enter(parts)
-    await enter(moving(service))  # before the worker, which tells at its start what it can do
+    await enter(moving(service))  # before the worker, which announces its handlers at its start
     if options.works:
         worker = await enter(working(made, client, equipped))
         service.wake = worker.wake
     else:
         await enter(relaying_outboxes(made, client, equipped.broker, None))
     stack.push_async_callback(service.tasks.stop)
-    service.tasks.spawn(remove_rest(service))
+    service.tasks.spawn(remove_disowned_jobs(service))
 
 
 def _own_key(place: str) -> str:
@@ -195,8 +196,8 @@ def _own_key(place: str) -> str:
     return key_beside(Path(place))
 
 
-class Named:
-    """Gives every answer a name by which a person can ask about it, and an answer to what goes wrong before a route."""
+class RequestIds:
+    """Gives every answer a request id, and answers errors that occur before a route is reached."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -210,7 +211,7 @@ class Named:
 
         begun = False
 
-        async def named(message: Message) -> None:
+        async def send_with_id(message: Message) -> None:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
@@ -220,8 +221,8 @@ class Named:
             await send(message)
 
         try:
-            await self._app(scope, receive, named)
+            await self._app(scope, receive, send_with_id)
         except BackstayError as error:  # an unreachable database is not logged again for every request
             if begun:
                 raise
-            await problems.problem_response(Request(scope), problems.problem_of(error))(scope, receive, named)
+            await problems.problem_response(Request(scope), problems.problem_of(error))(scope, receive, send_with_id)

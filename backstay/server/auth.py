@@ -1,4 +1,4 @@
-"""Who is asking: a key's owner and role, or for requests from this machine, the user who started the service."""
+"""The caller of a request: the owner and role of a key, or for requests from this machine the service's own owner."""
 
 import hashlib
 from collections import OrderedDict
@@ -12,7 +12,7 @@ from backstay.server.problems import Problem
 from backstay.server.service import Service, service_of
 from backstay.store.keys import ApiKey, Keys, Role, is_key
 
-REMEMBERED_SECONDS: Final = 2.0  # a key that was revoked works that much longer
+REMEMBERED_SECONDS: Final = 2.0  # a revoked key works this much longer
 REMEMBERED_MAX: Final = 10_000
 USED_SECONDS: Final = 60.0
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -35,7 +35,7 @@ _FORWARDED: Final = frozenset(
     }
 )
 _FORWARDED_STARTS: Final = ("x-forwarded", "x-original-", "x-envoy-", "x-azure-", "x-arr-", "cf-", "tailscale-")
-_OWN_SITES: Final = ("same-origin", "none")  # how a browser calls what no other page has asked it for
+_OWN_SITES: Final = ("same-origin", "none")  # Sec-Fetch-Site of requests that no other site caused
 
 
 class Principal(NamedTuple):
@@ -50,40 +50,40 @@ class Principal(NamedTuple):
 
 
 class KeyRing:
-    """The keys seen of late: a digest is compared once, and not for every request."""
+    """Remembers keys for a moment, so that not every request has to verify its key."""
 
     def __init__(self, keys: Keys, clock: Clock) -> None:
         self._keys = keys
         self._clock = clock
-        self._seen: OrderedDict[bytes, tuple[float, ApiKey | None]] = OrderedDict()
+        self._remembered: OrderedDict[bytes, tuple[float, ApiKey | None]] = OrderedDict()
         self._used: dict[str, float] = {}
 
     async def find(self, text: str) -> ApiKey | None:
-        digest = hashlib.sha256(text.encode()).digest()  # not the key itself: memory ends up in dumps
+        digest = hashlib.sha256(text.encode()).digest()  # not the key itself, which could end up in a memory dump
         now = self._clock.monotonic()
-        known = self._seen.get(digest)
+        known = self._remembered.get(digest)
         if known is None or now >= known[0] + REMEMBERED_SECONDS:
-            known = self._seen[digest] = (now, await self._keys.verify(text))
-            self._seen.move_to_end(digest)
-            while len(self._seen) > REMEMBERED_MAX:
-                self._seen.popitem(last=False)
-            await self._tell_used(known[1], now)
+            known = self._remembered[digest] = (now, await self._keys.verify(text))
+            self._remembered.move_to_end(digest)
+            while len(self._remembered) > REMEMBERED_MAX:
+                self._remembered.popitem(last=False)
+            await self._note_use(known[1], now)
         return known[1]
 
     async def by_id(self, key_id: str) -> ApiKey | None:
-        """The key whose holder came in before, if it still counts."""
+        """The key of a session, if it is still valid."""
         key = await self._keys.find(key_id)
-        await self._tell_used(key, self._clock.monotonic())
+        await self._note_use(key, self._clock.monotonic())
         return key
 
-    async def _tell_used(self, key: ApiKey | None, now: float) -> None:
+    async def _note_use(self, key: ApiKey | None, now: float) -> None:
         if key is not None and now >= self._used.get(key.id, float("-inf")) + USED_SECONDS:
             self._used[key.id] = now
             await self._keys.touch(key.id)
 
 
 def key_in_request(request: Request) -> str | None:
-    """The key that a request brings, as OpenAI's, Azure's and Anthropic's clients send it."""
+    """The key in a request, as OpenAI's, Azure's and Anthropic's clients send it."""
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and text.strip():
         return text.strip()
@@ -91,7 +91,7 @@ def key_in_request(request: Request) -> str | None:
 
 
 async def principal(request: Request) -> Principal:
-    """Found once for a request, however many ask."""
+    """The caller; it is looked up once for each request."""
     found: Principal | None = request.scope.get(_FOUND)
     if found is None:
         found = request.scope[_FOUND] = await _principal(request)
@@ -104,21 +104,21 @@ async def _principal(request: Request) -> Principal:
     if text is not None and is_key(text):
         key = await service.ring.find(text)
         if key is None:
-            raise _refused("the API key is not valid")
+            raise _unauthorized("the API key is not valid")
         return Principal(key.owner, key.role, key.id)
-    if service.options.open_here and from_here(request):
+    if service.options.open_here and is_from_this_machine(request):
         return Principal(service.owner, Role.ADMIN)
-    raise _refused("an API key is needed")
+    raise _unauthorized("an API key is needed")
 
 
-def _refused(why: str) -> Problem:
+def _unauthorized(why: str) -> Problem:
     hint = "send Authorization: Bearer bks_…; `backstay key create` creates a key"
     return Problem(401, why, hint=hint, headers={"www-authenticate": "Bearer"})
 
 
-def from_here(request: Request) -> bool:
-    """Whether a program on this machine sent it, by the machine's own name, and neither a page of another site nor a
-    proxy.
+def is_from_this_machine(request: Request) -> bool:
+    """Whether a program on this machine sent the request to a local name, and neither a page of another site nor a
+    proxy did.
 
     A proxy that changes the host to ours and adds nothing looks like a program on this machine. Some show
     themselves by HTTP/1.0; others do not, so behind a proxy keys must be required.
@@ -181,7 +181,7 @@ __all__ = [
     "Principal",
     "Reader",
     "Writer",
-    "from_here",
+    "is_from_this_machine",
     "key_in_request",
     "operates",
     "principal",

@@ -11,15 +11,15 @@ from pydantic_core import to_json
 
 from backstay.core.errors import NotFound, UsageError
 from backstay.core.ids import POSITION_BITS, read_item
-from backstay.server.etags import JSON
 from backstay.server.problems import Problem
 from backstay.server.service import Service
+from backstay.server.shapes import JSON
 
 _LENGTH_MAX: Final = 100
 _HINT: Final = "take next_cursor from the page before, with the same filters"
 
 
-def give(service: Service, owner: str, what: str, place: int | None) -> str | None:
+def encode(service: Service, owner: str, what: str, place: int | None) -> str | None:
     """`what` names the list and its filters; the last page of a list has no cursor."""
     if place is None:
         return None
@@ -27,8 +27,8 @@ def give(service: Service, owner: str, what: str, place: int | None) -> str | No
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def take(service: Service, owner: str, what: str, cursor: str | None) -> int | None:
-    """The place that a cursor stands for; one of another owner or list is refused like nonsense."""
+def decode(service: Service, owner: str, what: str, cursor: str | None) -> int | None:
+    """The position in a cursor; a cursor of another owner or list is not valid."""
     if cursor is None:
         return None
     try:
@@ -75,7 +75,7 @@ def item_number(text: str) -> int:
 
 
 def page(request: Request, data: Iterable[dict[str, Any]], next_cursor: str | None) -> Response:
-    """A page, with the way to the next one in its body and as a Link."""
+    """A page, with the next cursor in its body and in a Link header."""
     body = to_json({"data": list(data), "has_more": next_cursor is not None, "next_cursor": next_cursor})
     headers = {"cache-control": "private, no-cache"}
     if next_cursor is not None:

@@ -24,7 +24,7 @@ HEAD_SECONDS: Final = 30.0
 
 
 class BoundedHeads(HttpToolsProtocol):
-    """One connection. Bodies are bounded by those who read them; what follows them is bounded as a head is."""
+    """One connection, with limits for the size and time of a head. Bodies are limited where they are read."""
 
     _head_bytes = 0  # received since the parser last made progress
     _patience: asyncio.TimerHandle | None = None
@@ -75,12 +75,12 @@ class BoundedHeads(HttpToolsProtocol):
 
 
 def server_config(app: ASGIApp, trusted_proxies: str, **more: Any) -> uvicorn.Config:
-    """How the service listens. A client's address is that of its connection. X-Forwarded headers are believed only from
+    """How the service listens. A client's address is that of its connection. X-Forwarded headers are trusted only from
     proxies that an operator has named, because anyone could write them."""
     return uvicorn.Config(
         app,
         http=BoundedHeads,
-        log_config=None,  # uvicorn's messages come as log lines like ours
+        log_config=None,  # uvicorn's messages become log lines like ours
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -100,9 +100,9 @@ def _networks(text: str) -> list[str]:
     return named
 
 
-class Listening(uvicorn.Server):
+class ServiceServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, app: FastAPI, made: Backstay, started: Callable[[], None]) -> None:
-        """The application's life is led here (`lifespan="off"`): what fails at its start comes out of `serve`."""
+        """Starts and stops the application itself (`lifespan="off"`), so that `serve` raises an error of the start."""
         super().__init__(config)
         self._app = app
         self._made = made
@@ -141,8 +141,8 @@ class Listening(uvicorn.Server):
         await self._life.aclose()
 
 
-def taken_port(host: str, port: int) -> list[socket.socket]:
-    """Sockets at all addresses of a host, so that a port in use is known before anything else begins."""
+def take_port(host: str, port: int) -> list[socket.socket]:
+    """Sockets at all addresses of a host, so that a port in use is found before anything else starts."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError:
@@ -159,12 +159,12 @@ def taken_port(host: str, port: int) -> list[socket.socket]:
         except OSError as error:
             for one in sockets:
                 one.close()
-            raise _refused(host, port, error) from None
+            raise _listen_error(host, port, error) from None
         port = made.getsockname()[1]
     return sockets
 
 
-def _refused(host: str, port: int, error: OSError) -> UsageError:
+def _listen_error(host: str, port: int, error: OSError) -> UsageError:
     match error.errno:
         case errno.EADDRINUSE:
             return UsageError(

@@ -1,10 +1,10 @@
-"""Idempotency-Key: a POST that is sent again has the effect of one, and the same answer.
+"""Idempotency-Key: a repeated POST has no second effect, and gets the same answer.
 
 For routes there is nothing to do: `Idempotent` stands before all of them, for every POST under /api, /v1 and /openai.
 The first request with a key runs; its answer, if it is a success, is kept for a day and repeated (with the header
 `x-backstay-replayed: 1`) to the same request of the same owner. Another body, path or query with the key is 422 (409
-with `x-should-retry: false` under /v1); the same while the first still runs is 409, `retry-after: 1`. What was not a
-success is not kept: nothing was done, and the key is free again. Bodies are digested as they stream by, never held.
+with `x-should-retry: false` under /v1); the same while the first still runs is 409, `retry-after: 1`. An error
+is not kept: nothing was done, and the key is free again. Bodies are digested while they stream, never held.
 
 Two things are for routes:
 
@@ -39,7 +39,7 @@ _BOUNDARY: Final = re.compile(r'^multipart/[^;]+;.*\bboundary="?([^";]{1,70})"?'
 
 
 class BodyDigest:
-    """Takes the body's place: what is received through it is digested as it passes.
+    """Receives a body and digests it on the way.
 
     The boundary between the parts of a form is left out: a client draws a new one each time it sends the same form.
     """
@@ -64,13 +64,13 @@ class BodyDigest:
         return message
 
     async def drain(self) -> bool:
-        """Reads what nobody has read; says whether the body came whole and is not larger than any that is taken."""
+        """Reads the rest of the body; returns whether it is complete and within the limit."""
         while not self._whole and not self._gone and self._left >= 0:
             await self.receive()
         return self._whole and self._left >= 0
 
     def hexdigest(self) -> str:
-        """Of the whole body: nothing may be added after."""
+        """The digest of the whole body; nothing may be added afterwards."""
         self._digest.update(self._tail)
         self._tail = b""
         return self._digest.hexdigest()
@@ -107,7 +107,7 @@ EffectKey = Annotated[
 
 
 async def effect_id(request: Request, found: Annotated[Principal, Depends(principal)], key: EffectKey = None) -> str:
-    """Async, because FastAPI sends what is not through a thread."""
+    """Async, because FastAPI would run a plain function in a thread."""
     if key is None:
         return new_id()
     return hashlib.sha256("\0".join((found.owner, request.url.path, key)).encode()).hexdigest()[:24]
@@ -117,7 +117,7 @@ EffectId = Annotated[str, Depends(effect_id)]
 
 
 class Idempotent:
-    """Stands before the routes and lets each keyed POST through once."""
+    """The middleware that runs each POST with a key only once."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -132,7 +132,7 @@ class Idempotent:
         try:
             found = await principal(request)
         except Problem:
-            return await self._app(scope, receive, send)  # which refuses it in its own words
+            return await self._app(scope, receive, send)  # the route refuses it
         if found.role is Role.READ:
             return await self._app(scope, receive, send)
         try:
@@ -148,18 +148,18 @@ class Idempotent:
         body = BodyDigest(receive, _start_of(request, found), request.headers.get("content-type", ""), bytes_max)
         taken = await service.store.replies.take(found.owner, key)
         if isinstance(taken, KeptReply):
-            await (await _again(taken, body, request))(request.scope, receive, send)
+            await (await _answer_again(taken, body, request))(request.scope, receive, send)
         else:
-            await _First(service, taken, body, send).run(self._app, request.scope)
+            await _FirstRequest(service, taken, body, send).run(self._app, request.scope)
 
 
 def _start_of(request: Request, found: Principal) -> bytes:
-    """What makes a request the same besides its body; the role, so that no key is shown what it may not ask."""
+    """The parts besides the body that must be the same. With the role, so that no key gets an answer above its role."""
     parts = (request.method, request.url.path, request.url.query, found.role.value)
     return "\0".join(parts).encode()
 
 
-async def _again(reply: KeptReply, body: BodyDigest, request: Request) -> Response:
+async def _answer_again(reply: KeptReply, body: BodyDigest, request: Request) -> Response:
     """The answer to a key that was used before."""
     if reply.status is None:
         headers = {"retry-after": "1", "x-should-retry": "true"}
@@ -176,8 +176,8 @@ async def _again(reply: KeptReply, body: BodyDigest, request: Request) -> Respon
     return Response(reply.body, reply.status, headers={**json.loads(reply.headers or "{}"), **REPLAYED})
 
 
-class _First:
-    """The first request with a key: runs, and its answer is kept before it is sent."""
+class _FirstRequest:
+    """The first request with a key: it runs, and its answer is stored before it is sent."""
 
     def __init__(self, service: Service, claim: KeyClaim, body: BodyDigest, send: Send) -> None:
         self._replies: Replies = service.store.replies

@@ -1,4 +1,4 @@
-"""What ends a job on request: a cancel, and its removal."""
+"""Cancels and removes jobs on request."""
 
 from contextlib import suppress
 from typing import Final
@@ -18,7 +18,7 @@ async def cancel_job(service: Service, job_id: int, owner: str) -> None:
     for _ in range(CHUNKS_AT_ONCE):
         if not await end_waiting_items(service.main, job_id):
             return
-    service.tasks.spawn(_end_rest(service, job_id))
+    service.tasks.spawn(_end_waiting_in_background(service, job_id))
 
 
 async def end_waiting(service: Service, job_id: int) -> None:
@@ -28,13 +28,13 @@ async def end_waiting(service: Service, job_id: int) -> None:
 
 
 async def stop_job(service: Service, job_id: int, owner: str) -> None:
-    """Only marks the job, if it is not over by now; its items end by and by."""
+    """Only marks the job as cancelled, if it has not ended; its items end later."""
     with suppress(NotAllowed, NotFound):  # it was cancelled before, or has just ended
         await service.store.jobs.cancel(job_id, owner)
 
 
-async def _end_rest(service: Service, job_id: int) -> None:
-    """Whatever stops this, the workers' sweeps end the rest."""
+async def _end_waiting_in_background(service: Service, job_id: int) -> None:
+    """If this stops half-way, the sweeps of the workers end the rest."""
     try:
         await end_waiting(service, job_id)
     except BackstayError as error:
@@ -44,31 +44,31 @@ async def _end_rest(service: Service, job_id: int) -> None:
 ITEMS_AT_ONCE: Final = 10_000
 
 
-async def remove(service: Service, job_id: int, owner: str) -> None:
+async def remove_job(service: Service, job_id: int, owner: str) -> None:
     items = await service.store.jobs.disown(job_id, owner)
     if items <= ITEMS_AT_ONCE:
-        await _finish(service, job_id)
+        await _delete_rows_and_files(service, job_id)
     else:
-        service.tasks.spawn(remove_rest(service))
+        service.tasks.spawn(remove_disowned_jobs(service))
 
 
-async def remove_rest(service: Service) -> None:
-    """Goes on with what a process that is gone had begun."""
+async def remove_disowned_jobs(service: Service) -> None:
+    """Finishes removals that a dead process had begun."""
     try:
         while left := await service.store.jobs.disowned_jobs():
             for job_id in left:
-                await _finish(service, job_id)
+                await _delete_rows_and_files(service, job_id)
     except BackstayError as error:
         service.backstay.bus.emit(Trouble("removal", str(error)))
 
 
-async def _finish(service: Service, job_id: int) -> None:
+async def _delete_rows_and_files(service: Service, job_id: int) -> None:
     await delete_artifacts(service.store, service.artifacts, service.main.clock, job_id)
     await service.store.jobs.purge(job_id)
 
 
 async def drop_blobs(service: Service) -> int:
-    """Deletes the bytes of files that nobody may read any more; how many files that were."""
+    """Deletes the bytes of deleted and expired files; returns how many files that were."""
     idle = await service.store.files.idle_blobs()
     for file_id, blob in idle:
         await service.artifacts.delete(blob)

@@ -28,10 +28,10 @@ LINGER_BYTES_MAX: Final = 32 << 20
 
 
 class LingeringResponse(JSONResponse):
-    """Closes the connection only after reading on for a while.
+    """Reads on for a while before the connection is closed.
 
-    Closed at once, with bytes of the sender still unread, the system would reset the connection, and with it throw away
-    the answer before the sender sees it.
+    If it were closed at once, with bytes of the sender still unread, the system would reset the connection, and the
+    sender would never see the answer.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -111,7 +111,7 @@ _CODES: Final = {
 
 
 class Problem(Exception):
-    """An answer that is not what was asked for."""
+    """An error as an answer."""
 
     def __init__(
         self,
@@ -127,18 +127,18 @@ class Problem(Exception):
         lingers: bool = False,
         is_for_programs: bool = False,
     ) -> None:
-        """`param`, `label` and `type` are what OpenAI's errors say besides: which field, and words for programs."""
+        """`param`, `label` and `type` are further fields of OpenAI's errors: which field is wrong, and codes."""
         super().__init__(detail)
         self.status = status
-        self.detail = visible(detail)  # it may repeat an id that the client sent, whatever that is made of
+        self.detail = visible(detail)  # it may repeat any text that the client sent
         self.code = code or _CODES.get(status, ErrorCode.UNKNOWN if status >= 500 else ErrorCode.GW_4XX)
         self.hint = hint
         self.headers = headers or {}
         self.param = param
         self.label = label
         self.type = type
-        self.is_for_programs = is_for_programs  # its hint names paths of the API, which are nothing for a page
-        self.lingers = lingers  # the sender is still sending: it hears this, and is then cut off
+        self.is_for_programs = is_for_programs  # its hint names paths of the API, which do not help on a page
+        self.lingers = lingers  # the sender is still sending: it gets this answer, then the connection is closed
 
     def body(self) -> dict[str, Any]:
         return {
@@ -152,7 +152,7 @@ class Problem(Exception):
 
 
 def problem_of(error: Exception) -> Problem:
-    """Every exception there is, as a problem; what nobody foresaw says nothing of itself to the outside."""
+    """Turns any exception into a problem. The text of an unexpected one is not shown."""
     match error:
         case Problem():
             return error
@@ -185,28 +185,28 @@ def problem_of(error: Exception) -> Problem:
 def _of_validation(error: RequestValidationError) -> Problem:
     first = error.errors()[0]
     if first["type"] == "json_invalid":
-        return Problem(422, _no_json(str(error.body), first["loc"][-1], first["ctx"]["error"]), label="invalid_json")
+        return Problem(422, _not_json(str(error.body), first["loc"][-1], first["ctx"]["error"]), label="invalid_json")
     where = ".".join(str(part) for part in first["loc"] if part != "body") or "the body"
     return Problem(422, f"{where}: {first['msg']}", param=where, label="invalid_value")
 
 
-def _no_json(text: str, at: int, why: str) -> str:
+def _not_json(text: str, at: int, why: str) -> str:
     line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
     return f"the body is not JSON: {why[:1].lower()}{why[1:]} at line {line} column {column}"
 
 
-def reads(request: Request) -> bool:
-    """A person with a browser; a script that fetches a part of a page only wants the number."""
+def wants_html(request: Request) -> bool:
+    """Whether a browser asks for a page. A script that fetches a part of a page only needs the status."""
     return "text/html" in request.headers.get("accept", "")
 
 
-def answer(problem: Problem) -> JSONResponse:
+def problem_json(problem: Problem) -> JSONResponse:
     kind = LingeringResponse if problem.lingers else JSONResponse
     return kind(problem.body(), problem.status, headers=problem.headers, media_type=MEDIA_TYPE)
 
 
 def answer_openai(problem: Problem) -> JSONResponse:
-    """The same as OpenAI says it: its client builds its exceptions from this."""
+    """In OpenAI's format: its client makes its exceptions of this."""
     said = {
         "message": f"{problem.detail}. {problem.hint}" if problem.hint else problem.detail,
         "type": problem.type or _TYPES.get(problem.status, "server_error" if problem.status > 499 else _WRONG),
@@ -214,12 +214,12 @@ def answer_openai(problem: Problem) -> JSONResponse:
         "code": problem.label,
     }
     kind = LingeringResponse if problem.lingers else JSONResponse
-    status = 400 if problem.status == 422 else problem.status  # OpenAI knows no other refusal of what is not valid
+    status = 400 if problem.status == 422 else problem.status  # OpenAI uses 400 for everything that is not valid
     return kind({"error": said}, status, headers=problem.headers)
 
 
 def answer_anthropic(problem: Problem) -> JSONResponse:
-    """The same as Anthropic says it."""
+    """In Anthropic's format."""
     status = 400 if problem.status == 422 else problem.status
     kind = ANTHROPIC_TYPES.get(status, "api_error" if status > 499 else _WRONG)
     message = f"{problem.detail}. {problem.hint}" if problem.hint else problem.detail
@@ -234,16 +234,16 @@ def is_for_messages(path: str) -> bool:
 
 
 def problem_response(request: Request, problem: Problem) -> JSONResponse:
-    """In the words of whichever API was asked."""
+    """In the format of the API that was called."""
     if is_for_messages(request.url.path):
         return answer_anthropic(problem)
-    return answer_openai(problem) if request.url.path.startswith(OPENAI_PATHS) else answer(problem)
+    return answer_openai(problem) if request.url.path.startswith(OPENAI_PATHS) else problem_json(problem)
 
 
 def install(app: FastAPI) -> None:
     async def handle(request: Request, error: Exception) -> JSONResponse:
         problem = problem_of(error)
-        if problem.is_for_programs and reads(request):
+        if problem.is_for_programs and wants_html(request):
             problem.hint = ""
         return problem_response(request, problem)
 

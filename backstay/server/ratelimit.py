@@ -1,4 +1,4 @@
-"""How many requests a key may make in a minute: counted in Redis for all processes, or here when Redis is not there."""
+"""Rate limits: requests per key and minute, counted in Redis for all processes, or in this process without Redis."""
 
 from typing import Final
 
@@ -7,9 +7,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backstay.clock import Clock
 from backstay.server.auth import principal
+from backstay.server.cache import SharedState
 from backstay.server.problems import OPENAI_PATHS, Problem, problem_response
 from backstay.server.service import service_of
-from backstay.server.shared_state import SharedState
 
 WINDOW_SECONDS: Final = 60
 COUNTED_HERE_MAX: Final = 100_000  # names in one minute; more are counted together
@@ -29,14 +29,15 @@ class RateLimit:
         self._here: dict[str, int] = {}
 
     async def hit(self, name: str) -> tuple[int, int]:
-        """How many requests the name has left after this one (below 0: this one was too many), and for how long."""
+        """How many requests the name has left after this one (below 0: this one was too many), and the
+        seconds until the next window."""
         now = self._clock.now_ms() // 1000
         window = now // WINDOW_SECONDS
         here = self._count_here(name, window)
         found = None
         if self._shared is not None:
             found = await self._shared.count(f"rate:{name}:{window}", 2 * WINDOW_SECONDS)
-        # What was counted here counts also when Redis comes back with less, having lost what it knew.
+        # The local count also applies if Redis has lost its own.
         return self.per_minute - max(here, found or 0), WINDOW_SECONDS - now % WINDOW_SECONDS
 
     def _count_here(self, name: str, window: int) -> int:
@@ -49,8 +50,8 @@ class RateLimit:
         return counted
 
 
-class Limited:
-    """Counts each request before anything is done for it, and says in its answer how many are left."""
+class RateLimitMiddleware:
+    """Counts each request before anything is done for it, and adds the remaining number to its answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -60,7 +61,7 @@ class Limited:
             return await self._app(scope, receive, send)
         request = Request(scope)
         limit = service_of(request).rate_limit
-        left, reset = await limit.hit(await _who(request))
+        left, reset = await limit.hit(await _counter_name(request))
         headers = {
             "ratelimit-policy": f'"requests";q={limit.per_minute};w={WINDOW_SECONDS}',
             "ratelimit": f'"requests";r={max(left, 0)};t={reset}',
@@ -72,12 +73,12 @@ class Limited:
             return None
         raw = [(name.encode(), value.encode()) for name, value in headers.items()]
 
-        async def count(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *raw]
             await send(message)
 
-        await self._app(scope, receive, count)
+        await self._app(scope, receive, send_with_headers)
 
 
 def _too_many(per_minute: int, headers: dict[str, str]) -> Problem:
@@ -85,17 +86,17 @@ def _too_many(per_minute: int, headers: dict[str, str]) -> Problem:
     return Problem(429, why, hint="wait for the seconds in Retry-After", headers=headers, label="rate_limit_exceeded")
 
 
-def from_address(request: Request, what: str) -> str:
+def address_counter(request: Request, what: str) -> str:
     """The count of an address, one for each purpose: guesses of keys do not use up the logins of the same address."""
     return f"{what}:{request.client.host if request.client else ''}"
 
 
-async def _who(request: Request) -> str:
-    """A key counts for itself. Those without a good one share their address's count, so that guessing is bounded."""
+async def _counter_name(request: Request) -> str:
+    """One counter for each key. Requests without a valid key share that of their address, which limits guessing."""
     if request.url.path.startswith(CALLBACKS):
-        return from_address(request, "callbacks")
+        return address_counter(request, "callbacks")
     try:
         found = await principal(request)
     except Problem:
-        return from_address(request, "keys")
+        return address_counter(request, "keys")
     return f"key:{found.key_id}" if found.key_id else f"here:{found.owner}"

@@ -1,4 +1,4 @@
-"""Bodies as they come in: whole up to a bound, or line by line; whose they are, how large, and how long they may take.
+"""Request bodies: read whole up to a limit, or line by line; checked for key, size and time.
 
 The key is checked before the first byte of a body is read, so that a stranger cannot fill the memory. Bodies under /api
 and /v1 are JSON that is held in memory, and are read here, whole. The few routes in `STREAMED` read their bodies piece
@@ -23,7 +23,7 @@ HELD_BYTES_MAX: Final = 4 << 20
 PATIENCE_SECONDS: Final = 60.0
 BYTES_PER_SECOND_MIN: Final = 1_024
 KEYED: Final = ("/api/", *OPENAI_PATHS)
-# Whole paths: by its end alone, a path whose last part is an id could be any of them.
+# Whole paths: the id at the end of another path could look like one of these names.
 STREAMED: Final = frozenset(
     ("POST", path)
     for path in (
@@ -62,7 +62,7 @@ async def whole_body(request: Request, shape: type[M]) -> M:
 
 
 def check_characters(body: bytes) -> None:
-    """Raises a Problem if a text in a JSON body holds half of a character: no database and no encoder takes it.
+    """Raises a Problem if a JSON body contains a lone surrogate: no database and no encoder accepts it.
 
     JSON can write it as an escape, and Python's reader also takes it as bytes that are not UTF-8, and in UTF-16.
     """
@@ -74,7 +74,7 @@ def check_characters(body: bytes) -> None:
         hint = "write both halves of the surrogate pair, or leave it out"
         raise Problem(400, "a text in the body contains a lone surrogate (half of a character)", hint=hint) from None
     except (ValueError, RecursionError):
-        return  # it is not JSON, and its reader says so
+        return  # it is not JSON; the route reports that
 
 
 async def numbered_lines(request: Request, bytes_max: int) -> AsyncIterator[tuple[int, str]]:
@@ -125,6 +125,8 @@ async def body_chunks(request: Request, bytes_max: int, hint: str) -> AsyncItera
 
 
 class BodyLimits:
+    """The middleware that checks the key before a body is read, and limits size and time of bodies."""
+
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
@@ -148,10 +150,10 @@ class BodyLimits:
 
 
 class Body:
-    """A body as it comes in. Waiting for it uses up patience, and each byte of a streamed body gives some of it back.
+    """A body while it arrives. Waiting for it uses up patience, and each byte of a streamed body gives some of it back.
 
-    So a sender who is silent for a minute, or slower than `BYTES_PER_SECOND_MIN` for longer, is cut off; one who makes
-    progress is not, however long it takes. The time that the service takes to store what came costs no patience.
+    So a sender that is silent for a minute, or slower than `BYTES_PER_SECOND_MIN` for longer, is cut off; one that
+    makes progress is not, however long it takes. The time that the service takes to store what came costs no patience.
     """
 
     def __init__(self, receive: Receive, is_streamed: bool) -> None:
@@ -160,7 +162,7 @@ class Body:
         self._patience = PATIENCE_SECONDS
         self._size = 0
         self._held: Message | None = None
-        self._over = False  # nothing of it is waited for any more
+        self._over = False  # nothing more is expected
 
     async def hold(self) -> None:
         """Reads all of it, and refuses text that no database can store."""

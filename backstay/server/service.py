@@ -1,4 +1,4 @@
-"""What the routes work with: one service on one database, perhaps below a path of another application."""
+"""`Service`: everything that routes need. And the application class, which can be mounted below a path."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -23,13 +23,12 @@ from backstay.signing import Signer
 from backstay.store.store import Store
 
 if TYPE_CHECKING:
+    from backstay.server.api.events import Lookout
     from backstay.server.auth import KeyRing
-    from backstay.server.cache import CoalescedReads, Details
-    from backstay.server.events import Lookout
-    from backstay.server.openai.adoption import Looked
-    from backstay.server.openai.models import ModelLists
+    from backstay.server.cache import CoalescedReads, Details, SharedState
+    from backstay.server.openai.batches import AdoptionProgress
+    from backstay.server.openai.upstream import ModelLists
     from backstay.server.ratelimit import RateLimit
-    from backstay.server.shared_state import SharedState
     from backstay.webhooks import Relay
 
 
@@ -38,12 +37,12 @@ _COOKIE_PATH: Final = re.compile(rb"(?i)\bpath=/(?=;|$)")
 
 
 def root_of(request: Request) -> str:
-    """What stands before every path in a link: nothing, or for example "/backstay"."""
+    """The prefix of every path in a link: empty, or for example "/backstay"."""
     return str(request.scope.get(_KEY, ""))
 
 
 async def show_schema(request: Request) -> JSONResponse:
-    """As FastAPI's own, which would not find the prefix."""
+    """The OpenAPI document with the prefix, which FastAPI's own route would not know."""
     root = root_of(request)
     return JSONResponse(request.app.openapi() | ({"servers": [{"url": root}]} if root else {}))
 
@@ -91,14 +90,14 @@ class ServiceOptions:
 
     open_here: bool = False  # from this machine no key is needed
     strict_openai: bool = False  # refuse what OpenAI refuses
-    upstream: Endpoint | None = None  # where the requests of batches go; of several providers the others are beside it
-    concurrency: int = 100  # calls at once to it, and to each beside it
+    upstream: Endpoint | None = None  # for the requests of batches; further providers are in its `beside`
+    concurrency: int = 100  # concurrent calls to each provider
     terms: Mapping[str, ProviderTerms] = field(default_factory=dict)  # by provider: how fast, and for how much
     budget_micros: int | None = None  # of each batch
-    output_tokens_default: int | None = None  # what a request may answer that sets no bound itself
-    replays: bool = True  # a request that OpenAI's client sent again is the batch that it made before
+    output_tokens_default: int | None = None  # for requests that set no limit themselves
+    replays: bool = True  # a batch request that a client repeats returns the existing batch
     lines_max: int = 10_000_000  # of one batch
-    works: bool = True  # items are done here as well
+    works: bool = True  # run a worker in this process
 
 
 @dataclass(slots=True)
@@ -108,18 +107,18 @@ class Service:
     main: Client
     artifacts: Artifacts
     signer: Signer
-    seals: CallbackTags  # of what goes to remote workers and comes back
+    seals: CallbackTags  # tags of requests to remote workers, which callbacks bring back
     ring: "KeyRing"
     shared: "SharedState | None"  # Redis, when it is configured
     details: "Details"
     rate_limit: "RateLimit"
-    lookout: "Lookout"  # for those who watch jobs and items
-    seen: "CoalescedReads"  # for those who ask
-    outgoing: Outgoing  # to URLs that other people gave
+    lookout: "Lookout"  # reads jobs and items that clients watch
+    reads: "CoalescedReads"  # of single jobs, items and batches
+    outgoing: Outgoing  # requests to URLs that users gave
     relay: "Relay"
     wake: Callable[[], None] = field(default=lambda: None)
     wake_mover: Callable[[], None] = field(default=lambda: None)  # a batch can be moved on
-    looked_for_runs: "dict[str, Looked]" = field(default_factory=dict)  # by owner
+    adoption_progress: "dict[str, AdoptionProgress]" = field(default_factory=dict)  # by owner
     tasks: Tasks = field(default_factory=Tasks)  # work that continues after its request was answered
     kept_models: "tuple[float, ModelLists] | None" = None  # when asked for, and what was listed
 
@@ -133,7 +132,7 @@ class Service:
         return self.main.owner
 
     def client(self, owner: str) -> Client:
-        """One owner's access; there is no other."""
+        """A client for the data of one owner only."""
         return Client(self.store, owner, self.backstay.limits, self.main.clock, self.backstay.bus)
 
 
@@ -141,9 +140,9 @@ def service_of(request: Request) -> Service:
     return cast(Service, request.app.state.service)
 
 
-async def _serving(request: Request) -> Service:
-    """Async, because FastAPI sends what is not through a thread."""
+async def _service_dependency(request: Request) -> Service:
+    """Async, because FastAPI would run a plain function in a thread."""
     return service_of(request)
 
 
-Serving = Annotated[Service, Depends(_serving)]
+Serving = Annotated[Service, Depends(_service_dependency)]

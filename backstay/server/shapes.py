@@ -1,8 +1,12 @@
-"""What the API says, as OpenAPI describes it; the JSON itself is made without a detour through models."""
+"""The objects of Backstay's own API: their fields for OpenAPI, their JSON, and ETags. The JSON is made without the
+models, because that is faster."""
 
+import hashlib
 from operator import attrgetter
 from typing import Any, Final
 
+from fastapi import Request
+from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
@@ -11,6 +15,7 @@ from backstay.core.errors import ErrorCode
 from backstay.core.ids import job_of, position_of, show_item
 from backstay.core.outcomes import Flaw
 from backstay.core.states import ItemState, JobState
+from backstay.server.problems import Problem
 from backstay.store.item_views import ItemView
 from backstay.store.job_views import JobView
 from backstay.store.jobs import NEVER_MS
@@ -29,7 +34,7 @@ class ProblemShape(BaseModel):
     hint: str
 
 
-def _described(text: str) -> dict[str, Any]:
+def _describe(text: str) -> dict[str, Any]:
     schema = ProblemShape.model_json_schema(ref_template="#/components/schemas/{model}")
     schema.pop("$defs", None)
     schema["properties"]["code"] = {"type": "string", "enum": [code.value for code in ErrorCode]}
@@ -37,17 +42,17 @@ def _described(text: str) -> dict[str, Any]:
 
 
 PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
-    400: _described("The request is not valid."),
-    401: _described("No valid key."),
-    403: _described("The key's role does not allow it."),
-    404: _described("It does not exist, or it belongs to another owner."),
-    422: _described("The request is not valid."),
-    429: _described("Too many requests; Retry-After says when to try again."),
-    503: _described("The database does not answer."),
+    400: _describe("The request is not valid."),
+    401: _describe("No valid key."),
+    403: _describe("The key's role does not allow it."),
+    404: _describe("It does not exist, or it belongs to another owner."),
+    422: _describe("The request is not valid."),
+    429: _describe("Too many requests; Retry-After says when to try again."),
+    503: _describe("The database does not answer."),
 }
 CHANGES: Final[dict[int | str, dict[str, Any]]] = {
-    409: _described("Not possible in the present state."),
-    412: _described("Changed since the client read it."),
+    409: _describe("Not possible in the present state."),
+    412: _describe("Changed since the client read it."),
 }
 
 
@@ -157,7 +162,7 @@ class ProviderShape(BaseModel):
 
 
 class Strict(BaseModel):
-    """What comes in: a field that nobody knows is a mistake."""
+    """A body that clients send: an unknown field is an error."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -203,3 +208,34 @@ def provider_object(breaker: Breaker) -> dict[str, Any]:
         "until_at": breaker.until_at,
         "reason": breaker.reason,
     }
+
+
+JSON: Final = "application/json"
+_BYTES: Final = 12
+
+
+def etag_of(body: bytes) -> str:
+    return f'"{hashlib.blake2b(body, digest_size=_BYTES).hexdigest()}"'
+
+
+def answer_with_etag(request: Request, body: bytes) -> Response:
+    """The object, or 304 if the client has this version of it."""
+    tag = etag_of(body)
+    headers = {"etag": tag, "cache-control": "private, no-cache"}
+    asked = request.headers.get("if-none-match")
+    if asked is not None and _matches(asked, tag):
+        return Response(status_code=304, headers=headers)
+    return Response(body, headers=headers, media_type=JSON)
+
+
+def require_match(request: Request, body: bytes) -> None:
+    """Raises 412 if the client has seen another version of the object."""
+    asked = request.headers.get("if-match")
+    if asked is not None and not _matches(asked, etag_of(body)):
+        raise Problem(
+            412, "the object has changed since you read it", hint="read it again, and send its new ETag in If-Match"
+        )
+
+
+def _matches(asked: str, tag: str) -> bool:
+    return any(one.strip().removeprefix("W/") in (tag, "*") for one in asked.split(","))

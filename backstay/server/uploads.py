@@ -1,4 +1,4 @@
-"""Files that come in as multipart forms: streamed into the artifacts, in constant memory, refused as early as can be.
+"""Files that come in as multipart forms: streamed into the artifacts, in constant memory, refused as early as possible.
 
     received = await receive(
         request, deposit(service, owner), fields={"purpose"}, bytes_max=settings.upload_max_bytes, begin=begin
@@ -39,19 +39,19 @@ FILENAME_LENGTH_MAX: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What is known when the file starts."""
+    """The facts that are known when the file starts."""
 
     filename: str
     content_type: str
     fields: Mapping[str, str]
 
 
-def broken_off() -> Problem:
+def incomplete_form() -> Problem:
     return Problem(400, "the form ends before its last boundary", hint="the upload was interrupted: send it again")
 
 
 class Form:
-    """The parts of a form as they come. Of the file nothing is kept but the piece in hand."""
+    """The parts of a form as they arrive. Only the current piece of the file is in memory."""
 
     def __init__(self, boundary: bytes, fields: Collection[str]) -> None:
         self.fields: dict[str, str] = {}
@@ -92,7 +92,7 @@ class Form:
             raise Problem(400, "the form is not well-formed", hint="send multipart/form-data") from None
 
     def take(self) -> bytes:
-        """What has come of the file since it was taken last."""
+        """The bytes of the file that came since the last call."""
         piece = b"".join(self._waiting)
         self._waiting.clear()
         self.waiting_bytes = 0
@@ -100,7 +100,7 @@ class Form:
 
     def check_whole(self) -> None:
         if not self._whole:
-            raise broken_off()
+            raise incomplete_form()
 
     def _on_part(self) -> None:
         self._parts += 1
@@ -158,21 +158,21 @@ class Form:
 
 
 def _plain_filename(raw: bytes) -> str:
-    """The last part of a path, without what a terminal or a header would take for a command."""
+    """The last part of a path, without control characters."""
     name = PurePosixPath(raw.decode("utf-8", "replace").replace("\\", "/")).name
     plain = "".join(c for c in name if c.isprintable())[:FILENAME_LENGTH_MAX]
     return plain if plain.strip(". ") else "file"
 
 
-FORM_BYTES_MAX: Final = 1 << 20  # all that is not the file: fields, headers, and what stands before and behind
+FORM_BYTES_MAX: Final = 1 << 20  # everything but the file: fields, headers and the text around the parts
 PIECE_BYTES: Final = 256 << 10
 
 Watch = Callable[[bytes], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
-    """A file that is written, under `blob`, with all that came with it."""
+class ReceivedFile:
+    """A stored file, under `blob`, with the fields of its form."""
 
     blob: str
     filename: str
@@ -197,8 +197,8 @@ async def receive(
     fields: Collection[str],
     bytes_max: int,
     begin: Callable[[Head], Watch | None],
-) -> Received:
-    """Takes in a form with exactly one file, and of `fields` what is there; any other field is refused."""
+) -> ReceivedFile:
+    """Receives a form with exactly one file and any of `fields`; other fields are refused."""
     form = Form(_boundary(request, bytes_max), fields)
     body = _Body(request, form, bytes_max)
     blob = f"files/{new_id()}"
@@ -208,18 +208,18 @@ async def receive(
         if form.head is None:
             raise Problem(400, f"the form has no file: {FILE_FIELD!r} is missing", param=FILE_FIELD)
         digest = hashlib.sha256()
-        size = await place.put(blob, _watched(body, digest.update, begin(form.head)))
+        size = await place.put(blob, _file_pieces(body, digest.update, begin(form.head)))
         while await body.advance():
             pass
         form.check_whole()
     except BaseException as error:
-        with suppress(FilesUnreachable, DatabaseUnreachable):  # what was wrong is the better answer
+        with suppress(FilesUnreachable, DatabaseUnreachable):  # the first error is the better answer
             await place.delete(blob)
         if isinstance(error, Problem):
             error.lingers = not body.ended  # or the sender would have to send all the rest first
         raise
     head = form.head
-    return Received(blob, head.filename, head.content_type, size, digest.hexdigest(), dict(form.fields))
+    return ReceivedFile(blob, head.filename, head.content_type, size, digest.hexdigest(), dict(form.fields))
 
 
 def deposit(service: Service, owner: str) -> Deposit:
@@ -227,7 +227,7 @@ def deposit(service: Service, owner: str) -> Deposit:
 
 
 async def keep(service: Service, made: NewFile) -> StoredFile:
-    """Writes down whose the bytes are. Sent again by someone who did not hear the answer, it is the file of before."""
+    """Stores the row of the file. If a client repeats an upload whose answer was lost, the first file is returned."""
     assert made.blob is not None
     try:
         is_new = await service.store.files.add(made)
@@ -240,7 +240,7 @@ async def keep(service: Service, made: NewFile) -> StoredFile:
 
 
 def _boundary(request: Request, bytes_max: int) -> bytes:
-    """What can be refused by the headers alone, before a byte of the body is read."""
+    """The boundary of the parts. Refuses a request by its headers if possible, before its body is read."""
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     if kind != b"multipart/form-data" or not options.get(b"boundary"):
         hint = "send multipart/form-data with a boundary"
@@ -258,13 +258,13 @@ def _too_large(bytes_max: int) -> Problem:
     return Problem(413, f"the file has more than {bytes_max} bytes", hint=hint, param="file", lingers=True)
 
 
-async def _watched(body: "_Body", see: Callable[[bytes], None], watch: Watch | None) -> AsyncIterator[bytes]:
-    """The file's bytes in pieces of a good size, each seen before it goes on."""
+async def _file_pieces(body: "_Body", see: Callable[[bytes], None], watch: Watch | None) -> AsyncIterator[bytes]:
+    """The file's bytes in larger pieces; each is digested and checked before it is stored."""
     form = body.form
     while form.waiting_bytes or not form.file_ended:
         while form.waiting_bytes < PIECE_BYTES and not form.file_ended:
             if not await body.advance():
-                raise broken_off()
+                raise incomplete_form()
         piece = form.take()
         see(piece)
         if watch is not None:
@@ -273,7 +273,7 @@ async def _watched(body: "_Body", see: Callable[[bytes], None], watch: Watch | N
 
 
 class _Body:
-    """The request's body as it is fed to the form, with its bounds."""
+    """The request's body, which is fed to the form within limits."""
 
     def __init__(self, request: Request, form: Form, bytes_max: int) -> None:
         self.form = form
@@ -283,7 +283,7 @@ class _Body:
         self.ended = False
 
     async def advance(self) -> bool:
-        """Feeds one more chunk of what comes in; False at the end of it."""
+        """Feeds one more chunk; False at the end."""
         chunk = await self._next()
         if not chunk:
             return False
@@ -304,8 +304,8 @@ class _Body:
                 if chunk:
                     return chunk
         except ClientDisconnect:
-            raise broken_off() from None
+            raise incomplete_form() from None
         return b""
 
 
-__all__ = ["Head", "Received", "Watch", "deposit", "keep", "receive"]
+__all__ = ["Head", "ReceivedFile", "Watch", "deposit", "keep", "receive"]

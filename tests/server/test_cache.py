@@ -13,7 +13,7 @@ from redis import Redis
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.ids import read_item
 from backstay.server import cache
-from backstay.server.cache import Gathered
+from backstay.server.cache import ReadCoalescer
 from tests.server.rig import Rig, rigged
 from tests.servers.redis import PrivateRedis
 
@@ -172,7 +172,7 @@ class Table:
 
 async def test_many_who_ask_at_once_ask_once_and_those_who_come_later_read_anew() -> None:
     table = Table()
-    gathered = Gathered(table.read)
+    gathered = ReadCoalescer(table.read)
     first = [asyncio.ensure_future(gathered.find(n % 10)) for n in range(100)]
     await table.began.wait()
     late = asyncio.ensure_future(gathered.find(3))
@@ -190,7 +190,7 @@ async def test_a_read_is_bounded_and_one_who_goes_away_or_a_failure_stops_nobody
 ) -> None:
     monkeypatch.setattr(cache, "GATHERED_MAX", 4)
     table = Table()
-    gathered = Gathered(table.read)
+    gathered = ReadCoalescer(table.read)
     waiting = [asyncio.ensure_future(gathered.find(n)) for n in range(10)]
     await table.began.wait()
     waiting[1].cancel()

@@ -11,8 +11,7 @@ import aiohttp
 import pytest
 
 from backstay.core.errors import DatabaseUnreachable
-from backstay.server import events
-from backstay.server.api import events as routes
+from backstay.server.api import events
 from backstay.store.job_views import Asked, JobView, JobViews
 from backstay.store.keys import Role
 from tests.server.rig import Rig, Visitor
@@ -146,7 +145,7 @@ async def test_a_deleted_job_ends_its_streams(sqlite_rig: Rig, monkeypatch: pyte
 
 @pytest.mark.slow
 async def test_a_revoked_key_sees_no_more(sqlite_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "KEY_SECONDS", 0.05)
+    monkeypatch.setattr(events, "KEY_SECONDS", 0.05)
     rig = sqlite_rig
     job = await rig.submit()
     made = await rig.service.store.keys.create("ada", Role.READ)
@@ -162,7 +161,7 @@ async def test_a_revoked_key_sees_no_more(sqlite_rig: Rig, monkeypatch: pytest.M
 
 
 async def test_a_database_that_does_not_answer_ends_no_stream(sqlite_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "KEY_SECONDS", 0.01)
+    monkeypatch.setattr(events, "KEY_SECONDS", 0.01)
     asked = asyncio.Event()
 
     async def unreachable(text: str) -> None:
@@ -228,8 +227,8 @@ async def test_watchers_are_bounded_and_one_who_leaves_makes_room(
 async def test_a_quiet_stream_beats_and_ends_when_the_service_does(
     sqlite_rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routes, "BEAT_SECONDS", 0.05)
-    monkeypatch.setattr(routes, "KEY_SECONDS", 0.05)
+    monkeypatch.setattr(events, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(events, "KEY_SECONDS", 0.05)
     path = f"/api/jobs/{await sqlite_rig.submit()}/events"
     async with watching(sqlite_rig.ada, path) as stream:
         async with asyncio.timeout(WAIT_SECONDS):

@@ -8,8 +8,8 @@ import pytest
 
 from backstay.clock import Clock
 from backstay.server import ratelimit
+from backstay.server.cache import PAUSE_SECONDS, SharedState
 from backstay.server.ratelimit import RateLimit
-from backstay.server.shared_state import PAUSE_SECONDS, SharedState
 from tests.server.pages.reader import Reader
 from tests.server.rig import Rig, Visitor, rigged
 from tests.servers.redis import PrivateRedis

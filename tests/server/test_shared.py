@@ -9,7 +9,7 @@ import pytest
 
 from backstay.clock import Clock
 from backstay.core.errors import UsageError
-from backstay.server.shared_state import ANSWER_SECONDS, PAUSE_SECONDS, SharedState
+from backstay.server.cache import ANSWER_SECONDS, PAUSE_SECONDS, SharedState
 from tests.server.rig import rigged
 from tests.servers.redis import PrivateRedis
 

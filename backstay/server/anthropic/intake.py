@@ -9,8 +9,8 @@ from typing import Any, Final, NoReturn
 from backstay.core.errors import UsageError
 from backstay.llm.lines import LineRefused, LlmRequest, members, text_of
 from backstay.run.submission import Scales
-from backstay.server.openai.destinations import MESSAGES
-from backstay.server.openai.survey import LINE_BYTES_MAX, check_values, shown_model
+from backstay.server.openai.survey import LINE_BYTES_MAX, check_values, printable_model
+from backstay.server.openai.upstream import MESSAGES
 from backstay.server.openai.validation import UNBOUNDED_WORDS
 from backstay.server.problems import Problem
 
@@ -29,11 +29,11 @@ def refuse(message: str) -> NoReturn:
 
 
 class RequestCutter:
-    """Cuts `{"requests": [{…}, {…}]}` into its requests; only the one in hand is kept, and nothing is read twice."""
+    """Cuts `{"requests": [{…}, {…}]}` into its requests; only the current one is in memory; nothing is read twice."""
 
     def __init__(self) -> None:
         self._held = bytearray()
-        self._at = 0  # how far the request in hand was looked at
+        self._at = 0  # how far the current request was scanned
         self._depth = 0
         self._quoted = False
         self._count = 0
@@ -127,8 +127,8 @@ class RequestCutter:
 
 
 class MessageIntake:
-    """Takes the requests of one batch in. Its envelope must be right as a whole; what is wrong with the params of a
-    request is the provider's to say, in that request's own result."""
+    """Receives the requests of one batch. An error of the envelope refuses the whole batch; errors in the params of a
+    request are left to the provider, which reports them in that request's result."""
 
     def __init__(self, scales: Scales | None) -> None:
         """`scales`: of a service with a budget."""
@@ -161,7 +161,7 @@ class MessageIntake:
         return self._digest.hexdigest()
 
     def survey(self) -> dict[str, Any]:
-        """As it is kept with the file."""
+        """The survey as it is stored with the file."""
         urls = {MESSAGES: [self.requests, [1]]}
         return {
             "requests": self.requests,
@@ -191,14 +191,14 @@ class MessageIntake:
         for name in ("custom_id", "params"):
             if name not in named:
                 refuse(f"{where}.{name}: Field required")
-        custom_id = self._checked_id(where, named["custom_id"].value)
+        custom_id = self._check_id(where, named["custom_id"].value)
         params = named["params"]
         body = text[params.start : params.end].replace("\n", " ").replace("\r", " ")  # they stand between tokens
         self._check_params(where, custom_id, body, params.value)
         self._ids.add(custom_id)
         return f'{{"custom_id":"{custom_id}","method":"POST","url":"{MESSAGES}","body":{body}}}\n'.encode()
 
-    def _checked_id(self, where: str, custom_id: object) -> str:
+    def _check_id(self, where: str, custom_id: object) -> str:
         if not isinstance(custom_id, str):
             refuse(f"{where}.custom_id: Input should be a valid string")
         if not custom_id:
@@ -223,4 +223,4 @@ class MessageIntake:
                 raise Problem(400, f"{where}.params: {UNBOUNDED_WORDS}") from None
         model = params.get("model")
         if isinstance(model, str) and not self._models:
-            self._models[shown_model(model)] = 1
+            self._models[printable_model(model)] = 1

@@ -3,7 +3,6 @@
 from fastapi import APIRouter
 
 from backstay.server.api import (
-    callbacks,
     dead_letters,
     events,
     items,
@@ -12,7 +11,6 @@ from backstay.server.api import (
     results,
     schedules,
     stats,
-    submit,
     uploads,
     webhooks,
 )
@@ -21,7 +19,6 @@ from backstay.server.api import (
 def routers() -> list[APIRouter]:
     return [
         stats.health_router,
-        submit.router,
         jobs.router,
         items.router,
         uploads.router,
@@ -34,6 +31,6 @@ def routers() -> list[APIRouter]:
         stats.alarms_router,
         stats.router,
         webhooks.router,
-        callbacks.router,
+        results.callbacks_router,
         results.late_router,
     ]

@@ -1,4 +1,4 @@
-"""Dead letters: failed items of all jobs. Groups, a list, one, replays by filter, and their archives."""
+"""Dead letters: failed items of all jobs. Groups, lists, replays by filter, and archives."""
 
 from typing import Annotated, Any, Final
 
@@ -9,12 +9,22 @@ from pydantic_core import from_json, to_json
 from backstay.core.errors import ErrorCode, NotFound
 from backstay.core.ids import show_item
 from backstay.core.states import ItemState
-from backstay.server import cursors, etags
+from backstay.server import cursors
 from backstay.server.api.items import FullItem
 from backstay.server.auth import Admin, Reader, Writer
 from backstay.server.cursors import PAGE_DEFAULT, Cursor, ItemId, Limit, item_number, job_number, page, row_number
 from backstay.server.service import Serving
-from backstay.server.shapes import CHANGES, PROBLEMS, ItemPage, PageShape, Strict, item_bytes, item_object
+from backstay.server.shapes import (
+    CHANGES,
+    JSON,
+    PROBLEMS,
+    ItemPage,
+    PageShape,
+    Strict,
+    answer_with_etag,
+    item_bytes,
+    item_object,
+)
 from backstay.store.archives import Archive
 from backstay.store.dead_letters import RATE_MAX, RATE_MIN, REPLAY_ITEMS_MAX, LetterFilter, ReplayRequest, ReplayRow
 from backstay.upkeep.archivist import Archivist
@@ -48,7 +58,7 @@ class GroupsShape(BaseModel):
 
 
 class ReplayShape(Strict):
-    """Every part narrows it down; without any, all failed items of the owner are meant."""
+    """Every field narrows the choice; without any field all failed items of the owner are replayed."""
 
     job: str | None = Field(None, max_length=40)
     code: ErrorCode | None = None
@@ -81,9 +91,9 @@ async def list_dead_letters(
     """Lists dead letters; the last items of the newest jobs come first."""
     wanted = _filter_of(job, code, older_than_seconds)
     what = f"dead\0{wanted.job_id}\0{code}\0{wanted.age_ms}"
-    before = cursors.take(service, who.owner, what, cursor)
+    before = cursors.decode(service, who.owner, what, cursor)
     found, following = await service.store.dead_letters.page(who.owner, wanted, before, limit)
-    next_cursor = cursors.give(service, who.owner, what, following)
+    next_cursor = cursors.encode(service, who.owner, what, following)
     return page(request, map(item_object, found), next_cursor)
 
 
@@ -95,7 +105,7 @@ async def group_dead_letters(who: Reader, service: Serving, job: Job = None) -> 
         {**group._asdict(), "oldest": show_item(group.oldest), "newest": show_item(group.newest)}
         for group in found.groups
     ]
-    return Response(to_json({**found._asdict(), "groups": groups}), media_type=etags.JSON)
+    return Response(to_json({**found._asdict(), "groups": groups}), media_type=JSON)
 
 
 @router.get("/{item_id}", response_model=FullItem)
@@ -108,7 +118,7 @@ async def show_dead_letter(request: Request, who: Reader, service: Serving, item
     payload = "null"
     if row.archive_id is None:
         payload = (await service.store.item_views.bodies(number, who.owner)).payload or "null"
-    return etags.answer(request, item_bytes(row)[:-1] + f',"payload":{payload}}}'.encode())
+    return answer_with_etag(request, item_bytes(row)[:-1] + f',"payload":{payload}}}'.encode())
 
 
 @router.post("/replay", response_model=ReplayedShape)
@@ -125,7 +135,7 @@ async def replay_dead_letters(who: Writer, service: Serving, given: ReplayShape)
         service.wake()
     number = None if done.number is None else str(done.number)
     said = {"dry_run": given.dry_run, "items": done.items, "replay": number, "more": done.more}
-    return Response(to_json(said), media_type=etags.JSON)
+    return Response(to_json(said), media_type=JSON)
 
 
 def _filter_of(job: str | None, code: ErrorCode | None, seconds: float) -> LetterFilter:
@@ -174,7 +184,7 @@ class ReplayPage(PageShape):
 
 
 class ArchiveFilter(Strict):
-    """Every part narrows it down; without any, what is over the bounds of retention goes."""
+    """Every field narrows the choice; without any field the items beyond the limits of retention are archived."""
 
     job: str | None = Field(None, max_length=40)
     code: ErrorCode | None = None
@@ -195,10 +205,10 @@ async def list_replays(
     request: Request, who: Reader, service: Serving, limit: Limit = PAGE_DEFAULT, cursor: Cursor = None
 ) -> Response:
     """Lists past replays of dead letters and who ran them, the newest first."""
-    before = cursors.take(service, who.owner, "replays", cursor)
+    before = cursors.decode(service, who.owner, "replays", cursor)
     found = await service.store.replays.page(who.owner, before, limit)
     following = found[-1].id if len(found) == limit else None
-    return page(request, map(replay_object, found), cursors.give(service, who.owner, "replays", following))
+    return page(request, map(replay_object, found), cursors.encode(service, who.owner, "replays", following))
 
 
 @archives_router.get("/archives", response_model=ArchivePage)
@@ -206,10 +216,10 @@ async def list_archives(
     request: Request, who: Reader, service: Serving, limit: Limit = PAGE_DEFAULT, cursor: Cursor = None
 ) -> Response:
     """Lists archives, the newest first, including restored ones."""
-    before = cursors.take(service, who.owner, "archives", cursor)
+    before = cursors.decode(service, who.owner, "archives", cursor)
     found = await service.store.archives.page(who.owner, before, limit)
     following = found[-1].id if len(found) == limit else None
-    return page(request, map(archive_object, found), cursors.give(service, who.owner, "archives", following))
+    return page(request, map(archive_object, found), cursors.encode(service, who.owner, "archives", following))
 
 
 @archives_router.post("/archive", response_model=ArchivedShape)
@@ -223,7 +233,7 @@ async def archive_dead_letters(who: Admin, service: Serving, given: ArchiveFilte
         job = None if given.job is None else job_number(given.job)
         wanted = LetterFilter(job, given.code, int((given.older_than_seconds or 0) * 1000))
         items = await retention.archive(who.owner, wanted)
-    return Response(to_json({"items": items}), media_type=etags.JSON)
+    return Response(to_json({"items": items}), media_type=JSON)
 
 
 @archives_router.post("/archives/{archive_id}/restore", response_model=RestoredShape, responses=CHANGES)
@@ -232,7 +242,7 @@ async def restore_archive(who: Admin, service: Serving, archive_id: ArchiveId) -
     archive = await service.store.archives.archive(row_number(archive_id, "archive"), who.owner)
     archivist = Archivist(service.store.archives, service.artifacts, service.main.clock)
     items = await archivist.restore(archive, bounds_of(service.backstay.settings).age_ms)
-    return Response(to_json({"id": str(archive.id), "items": items}), media_type=etags.JSON)
+    return Response(to_json({"id": str(archive.id), "items": items}), media_type=JSON)
 
 
 def archive_object(archive: Archive) -> dict[str, Any]:

@@ -16,14 +16,25 @@ from backstay.core.ids import show_item as show_id
 from backstay.core.states import ItemState
 from backstay.handlers.gateway import NAME
 from backstay.observe.item_logs import place_of
-from backstay.server import cursors, etags
-from backstay.server.api.uploads import stream_file, there
+from backstay.server import cursors
+from backstay.server.api.uploads import require_file, stream_file
 from backstay.server.auth import Principal, Reader, Writer, operates, require_role
 from backstay.server.cursors import PAGE_DEFAULT, Cursor, ItemId, JobId, Limit, item_number, job_number, page
-from backstay.server.etags import JSON
 from backstay.server.problems import Problem
 from backstay.server.service import Service, Serving, service_of
-from backstay.server.shapes import CHANGES, PROBLEMS, ItemPage, ItemShape, ReasonShape, item_bytes, item_object
+from backstay.server.shapes import (
+    CHANGES,
+    JSON,
+    PROBLEMS,
+    ItemPage,
+    ItemShape,
+    ReasonShape,
+    answer_with_etag,
+    etag_of,
+    item_bytes,
+    item_object,
+    require_match,
+)
 from backstay.store.item_views import ItemFilter, ItemView
 from backstay.store.keys import Role
 from backstay.store.story import ItemReport, read_item_story, timeline
@@ -89,9 +100,9 @@ async def list_items(
     job = job_number(job_id)
     wanted = ItemFilter(state, error_code, position_from, position_to)
     what = f"items\0{job}\0{state}\0{error_code}\0{position_from}\0{position_to}"
-    after = cursors.take(service, who.owner, what, cursor)
+    after = cursors.decode(service, who.owner, what, cursor)
     found, following = await service.store.item_views.page(job, who.owner, wanted, after, limit)
-    next_cursor = cursors.give(service, who.owner, what, following)
+    next_cursor = cursors.encode(service, who.owner, what, following)
     return page(request, map(item_object, found), next_cursor)
 
 
@@ -103,12 +114,14 @@ async def show_item(
 ) -> Response:
     """The answer has an ETag; send it in If-None-Match to poll cheaply."""
     who, service = await require_role(request, Role.READ), service_of(request)
-    row = await service.seen.item(item_number(item_id), who.owner)
-    return etags.answer(request, await _with_bodies(service, row, who.owner, include) if include else item_bytes(row))
+    row = await service.reads.item(item_number(item_id), who.owner)
+    return answer_with_etag(
+        request, await _with_bodies(service, row, who.owner, include) if include else item_bytes(row)
+    )
 
 
 async def _with_bodies(service: Service, row: ItemView, owner: str, include: Collection[str]) -> bytes:
-    """Payload and result go out as the JSON texts that they are, from the cache as long as the row is as it was."""
+    """Payload and result are inserted as they are stored; from the cache while the row is unchanged."""
     body = item_bytes(row)
     wanted = [name for name in ("payload", "result") if name in include]
 
@@ -118,7 +131,7 @@ async def _with_bodies(service: Service, row: ItemView, owner: str, include: Col
         return body[:-1] + "".join(texts).encode() + b"}"
 
     name = f"item:{show_id(row.id)}:{'+'.join(wanted)}"
-    return await service.details.find(name, f"{row.fence}:{etags.etag_of(body)}", make)
+    return await service.details.find(name, f"{row.fence}:{etag_of(body)}", make)
 
 
 @router.get("/items/{item_id}/why", response_model=WhyShape)
@@ -126,7 +139,7 @@ async def explain_item(who: Reader, service: Serving, item_id: ItemId) -> Respon
     """Says why the item is not running now. Each reason says what to do, or how long to wait."""
     shown = await _look_up(service, who, item_id)
     reasons = [reason._asdict() for reason in shown.reasons]
-    return Response(to_json({"id": item_id, "state": shown.view.state, "reasons": reasons}), media_type=etags.JSON)
+    return Response(to_json({"id": item_id, "state": shown.view.state, "reasons": reasons}), media_type=JSON)
 
 
 @router.get("/items/{item_id}/timeline", response_model=TimelineShape)
@@ -140,7 +153,7 @@ async def show_timeline(who: Reader, service: Serving, item_id: ItemId) -> Respo
         "attempts": [{name: getattr(attempt, name) for name in fields} for attempt in shown.attempts],
         "timeline": [moment._asdict() for moment in timeline(shown.view, shown.attempts, shown.events)],
     }
-    return Response(to_json(said), media_type=etags.JSON)
+    return Response(to_json(said), media_type=JSON)
 
 
 @router.post("/items/{item_id}/retry", response_model=ItemShape, responses=CHANGES)
@@ -148,11 +161,11 @@ async def retry_item(request: Request, who: Writer, service: Serving, item_id: I
     """Queues a failed item again and resets its attempts."""
     number = item_number(item_id)
     if "if-match" in request.headers:
-        etags.require_match(request, item_bytes(await service.store.item_views.row(number, who.owner)))
+        require_match(request, item_bytes(await service.store.item_views.row(number, who.owner)))
     await service.store.jobs.retry(job_of(number), who.owner, number)
     await service.store.notify()
     service.wake()
-    return etags.answer(request, item_bytes(await service.store.item_views.row(number, who.owner)))
+    return answer_with_etag(request, item_bytes(await service.store.item_views.row(number, who.owner)))
 
 
 async def _look_up(service: Service, who: Principal, item_id: str) -> ItemReport:
@@ -173,15 +186,15 @@ async def read_result(who: Reader, service: Serving, item_id: ItemId) -> Respons
     number = item_number(item_id)
     row = await service.store.item_views.row(number, who.owner)
     if row.state != ItemState.SUCCEEDED:
-        raise _none(row)
+        raise _no_result(row)
     text = (await service.store.item_views.bodies(number, who.owner)).result or "null"
     if row.handler != NAME:
         return Response(text, media_type=JSON)
     made = json.loads(text)
-    return await stream_file(service, await there(service, made["file"], who.owner), made["content_type"])
+    return await stream_file(service, await require_file(service, made["file"], who.owner), made["content_type"])
 
 
-def _none(row: ItemView) -> Problem:
+def _no_result(row: ItemView) -> Problem:
     item = show_id(row.id)
     if row.state in (ItemState.QUEUED, ItemState.SUBMITTING, ItemState.PROCESSING):
         headers = {"retry-after": "1", "x-should-retry": "true"}
@@ -214,7 +227,7 @@ async def stream_log(who: Reader, service: Serving, item_id: ItemId) -> Streamin
 
 
 async def log_pieces(service: Service, item: int) -> list[str]:
-    """Their names, the oldest first."""
+    """The names of the pieces of an item's log, the oldest first."""
     return sorted([name async for name in service.artifacts.names(place_of(item))])
 
 

@@ -1,4 +1,4 @@
-"""Providers: their breakers, and holding and releasing them. They are shared by all owners, and one of them acts."""
+"""Providers: their breakers, and holding and releasing them. All owners share them, so only an operator may act."""
 
 from typing import Annotated, Final
 
@@ -8,11 +8,10 @@ from pydantic_core import to_json
 
 from backstay.core.breaker import Breaker, hide_reason
 from backstay.core.failures import one_line
-from backstay.server import etags
 from backstay.server.auth import Operator, Principal, Reader, operates
 from backstay.server.problems import Problem
 from backstay.server.service import Service, Serving
-from backstay.server.shapes import PROBLEMS, ProviderShape, Strict, provider_object
+from backstay.server.shapes import JSON, PROBLEMS, ProviderShape, Strict, provider_object
 
 router = APIRouter(prefix="/api/providers", tags=["providers"], responses=PROBLEMS)
 
@@ -37,7 +36,7 @@ async def list_providers(who: Reader, service: Serving) -> Response:
     """Lists the providers that workers use or that are on hold, with their circuit breakers."""
     breakers, now = await known_breakers(service, who)
     data = [provider_object(breakers[name]) for name in sorted(breakers)]
-    return Response(to_json({"data": data, "now": now}), media_type=etags.JSON)
+    return Response(to_json({"data": data, "now": now}), media_type=JSON)
 
 
 @router.get("/{provider}", response_model=ProviderShape)
@@ -64,8 +63,8 @@ async def release_provider(who: Operator, service: Serving, provider: Name) -> R
     return _answer(change.after)
 
 
-async def shown_breakers(service: Service, who: Principal) -> tuple[dict[str, Breaker], int]:
-    """What was observed of providers, as far as it is for this visitor, and the time now."""
+async def visible_breakers(service: Service, who: Principal) -> tuple[dict[str, Breaker], int]:
+    """The breakers of providers that were ever called or held, and the time now. Reasons are for operators only."""
     holds = await service.store.providers.holds()
     if operates(who, service):
         return holds.providers, holds.now
@@ -73,8 +72,8 @@ async def shown_breakers(service: Service, who: Principal) -> tuple[dict[str, Br
 
 
 async def known_breakers(service: Service, who: Principal) -> tuple[dict[str, Breaker], int]:
-    """The same for all providers, also those that nothing was observed of."""
-    observed, now = await shown_breakers(service, who)
+    """The same for all providers, including those that were never called."""
+    observed, now = await visible_breakers(service, who)
     told = {name for worker in await service.store.workers.page() for name in worker.providers.values()}
     told |= {handler.provider for handler in service.backstay.handlers}
     return {name: Breaker(name) for name in told} | observed, now
@@ -89,4 +88,4 @@ async def known_provider(service: Service, who: Principal, provider: str) -> Bre
 
 
 def _answer(breaker: Breaker) -> Response:
-    return Response(to_json(provider_object(breaker)), media_type=etags.JSON)
+    return Response(to_json(provider_object(breaker)), media_type=JSON)

@@ -1,22 +1,26 @@
-"""Results of a job's items, streamed as lines; and late results."""
+"""Results: those of a job as lines, callbacks in which remote workers report, and the results that came too late."""
 
 import json
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from fastapi.responses import StreamingResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
-from backstay.core.callbacks import result_of
+from backstay.core.callbacks import CALLBACK_BYTES_MAX, read_callback, result_of
+from backstay.core.errors import NotFound, UsageError
 from backstay.core.ids import POSITIONS_MAX, item_range, job_of, position_of, show_item
 from backstay.core.states import ItemState
-from backstay.server import cursors, etags
+from backstay.remote.handler import secrets_of
+from backstay.server import cursors
 from backstay.server.auth import Admin, Reader
 from backstay.server.cursors import PAGE_DEFAULT, Cursor, JobId, Limit, job_number, page, row_number
+from backstay.server.problems import Problem
+from backstay.server.request_bodies import whole_bytes
 from backstay.server.service import Service, Serving
-from backstay.server.shapes import CHANGES, PROBLEMS, PageShape
+from backstay.server.shapes import CHANGES, JSON, PROBLEMS, PageShape
 from backstay.store.inbox import LateResult
 from backstay.store.results import ResultRow
 
@@ -52,7 +56,7 @@ async def _lines(service: Service, job: int, state: str | None, after: int, payl
 
 
 def _line(row: ResultRow, payload: bool) -> bytes:
-    """The JSON texts of payload and result go out as they are; a line break can only stand between their parts."""
+    """One line. Payload and result are inserted as they are stored; line breaks can only be between their tokens."""
     said = to_json(
         {
             "item": show_item(row.id),
@@ -104,29 +108,29 @@ async def list_late_results(
     request: Request, who: Reader, service: Serving, limit: Limit = PAGE_DEFAULT, cursor: Cursor = None
 ) -> Response:
     """Newest first, accepted or not."""
-    before = cursors.take(service, who.owner, _WHAT, cursor)
+    before = cursors.decode(service, who.owner, _WHAT, cursor)
     found = await service.store.inbox.late(who.owner, before, limit)
-    next_cursor = cursors.give(service, who.owner, _WHAT, found[-1].number if len(found) == limit else None)
+    next_cursor = cursors.encode(service, who.owner, _WHAT, found[-1].number if len(found) == limit else None)
     return page(request, map(late_object, found), next_cursor)
 
 
 @late_router.get("/{late_id}", response_model=WholeLateShape)
 async def show_late_result(who: Reader, service: Serving, late_id: LateId) -> Response:
-    return _whole(await service.store.inbox.late_result(row_number(late_id, "late result"), who.owner))
+    return _with_result(await service.store.inbox.late_result(row_number(late_id, "late result"), who.owner))
 
 
 @late_router.post("/{late_id}/accept", response_model=WholeLateShape, responses=CHANGES)
 async def accept_late_result(who: Admin, service: Serving, late_id: LateId) -> Response:
     """Accepts a late result: its failed item succeeds with it. Repeating it is harmless."""
     number = row_number(late_id, "late result")
-    return _whole(await service.store.inbox.accept(number, who.owner, who.name))
+    return _with_result(await service.store.inbox.accept(number, who.owner, who.name))
 
 
-def _whole(late: LateResult) -> Response:
-    """The result goes out as the JSON text that it is: not all that JSON can say can be written in UTF-8."""
+def _with_result(late: LateResult) -> Response:
+    """The result is inserted as it is stored: JSON can hold texts that cannot be encoded in UTF-8."""
     said = json.dumps(late_object(late))
     result = result_of(late.body or '{"result":null}')
-    return Response(f'{said[:-1]}, "result": {result}}}', media_type=etags.JSON)
+    return Response(f'{said[:-1]}, "result": {result}}}', media_type=JSON)
 
 
 def late_object(late: LateResult) -> dict[str, Any]:
@@ -141,3 +145,42 @@ def late_object(late: LateResult) -> dict[str, Any]:
         "accepted_at": late.accepted_at,
         "accepted_by": late.accepted_by,
     }
+
+
+callbacks_router = APIRouter(tags=["remote work"], responses=PROBLEMS)
+
+_FENCE_DIGITS_MAX: Final = 18
+
+Part = Annotated[str, Path(max_length=100)]
+
+
+@callbacks_router.post("/callbacks/{item}/{fence}/{tag}", status_code=202, include_in_schema=False)
+async def receive(request: Request, service: Serving, item: Part, fence: Part, tag: Part) -> Response:
+    """Stores every callback first, whether early, late or repeated. A repeated callback changes nothing."""
+    opened = await service.seals.open(item, fence, tag) if _is_fence(fence) else None
+    if opened is None:
+        raise _no_callback()
+    try:
+        callback = read_callback(await whole_bytes(request, CALLBACK_BYTES_MAX))
+    except UsageError as error:
+        raise Problem(422, error.message, hint=error.hint) from None
+    try:
+        received = await service.store.inbox.receive(*opened, callback)
+    except NotFound:
+        raise _no_callback() from None
+    return JSONResponse({"accepted": True, "late": received.late, "repeated": received.repeated}, 202)
+
+
+@callbacks_router.get("/api/remote/secret", response_model=dict[str, str])
+async def show_remote_secret(who: Admin, service: Serving) -> Response:
+    """The secret that signs requests to this owner's remote workers, as in Standard Webhooks."""
+    said: dict[str, Any] = {"secret": secrets_of(service.signer, who.owner)[0]}
+    return JSONResponse(said, headers={"cache-control": "no-store"})
+
+
+def _is_fence(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _FENCE_DIGITS_MAX
+
+
+def _no_callback() -> Problem:
+    return Problem(404, "there is no such callback address")

@@ -10,11 +10,10 @@ from pydantic_core import to_json
 
 from backstay.core.models import NAME_CHARACTERS_MAX, MissedPolicy
 from backstay.schedules import run_now
-from backstay.server import etags
 from backstay.server.auth import Reader, Writer
 from backstay.server.cursors import PAGE_DEFAULT, Limit
 from backstay.server.service import Serving
-from backstay.server.shapes import PROBLEMS, JobShape, job_bytes
+from backstay.server.shapes import JSON, PROBLEMS, JobShape, job_bytes
 from backstay.store.schedules import Schedule
 
 router = APIRouter(prefix="/api/schedules", tags=["schedules"], responses=PROBLEMS)
@@ -64,7 +63,7 @@ async def list_schedules(who: Reader, service: Serving, limit: Limit = PAGE_DEFA
     """By name."""
     found = await service.store.schedules.page(who.owner, after, limit + 1)
     data = [schedule_object(one) for one in found[:limit]]
-    return Response(to_json({"data": data, "has_more": len(found) > limit}), media_type=etags.JSON)
+    return Response(to_json({"data": data, "has_more": len(found) > limit}), media_type=JSON)
 
 
 @router.post("/{schedule}/pause", response_model=ScheduleShape)
@@ -83,8 +82,8 @@ async def run_schedule(who: Writer, service: Serving, schedule: Name) -> Respons
     """Submits one job now, as a firing would. The next firing stays as it is."""
     job = await run_now(service.client(who.owner), service.backstay.handlers, schedule, service.wake)
     headers = {"location": f"/api/jobs/{job.id}"}
-    return Response(job_bytes(await job.show()), 201, headers=headers, media_type=etags.JSON)
+    return Response(job_bytes(await job.show()), 201, headers=headers, media_type=JSON)
 
 
 def _answer(found: Schedule) -> Response:
-    return Response(to_json(schedule_object(found)), media_type=etags.JSON)
+    return Response(to_json(schedule_object(found)), media_type=JSON)

@@ -10,11 +10,10 @@ from pydantic_core import to_json
 from backstay.core.alarms import WORDING, Alarm
 from backstay.core.breaker import BreakerState
 from backstay.core.errors import BackstayError
-from backstay.server import etags
-from backstay.server.api.providers import shown_breakers
+from backstay.server.api.providers import visible_breakers
 from backstay.server.auth import Admin, Operator, Reader
 from backstay.server.service import Serving
-from backstay.server.shapes import PROBLEMS, ProviderShape, provider_object
+from backstay.server.shapes import JSON, PROBLEMS, ProviderShape, provider_object
 from backstay.store.alarms import AlarmStanding
 from backstay.store.job_views import RECENT_JOBS
 
@@ -76,7 +75,7 @@ class WorkersShape(BaseModel):
 async def show_stats(who: Reader, service: Serving) -> Response:
     """Reads only counters: the request costs the same for any number of items."""
     store = service.store
-    breakers, now = await shown_breakers(service, who)
+    breakers, now = await visible_breakers(service, who)
     lease_ms, alarm = service.backstay.limits.lease_ms, service.backstay.settings.dead_letter_alarm
     said = {
         "now": now,
@@ -86,7 +85,7 @@ async def show_stats(who: Reader, service: Serving) -> Response:
         "dead_letters": {"alarm": alarm, "raised": (await store.alarms.failures()).letters > alarm},
         "held": [provider_object(one) for one in breakers.values() if one.state is not BreakerState.CLOSED],
     }
-    return Response(to_json(said), media_type=etags.JSON)
+    return Response(to_json(said), media_type=JSON)
 
 
 @router.get("/workers", response_model=WorkersShape)
@@ -96,7 +95,7 @@ async def list_workers(who: Admin, service: Serving) -> Response:
     shown = [name for name in WorkerShape.model_fields if name != "alive"]
     workers = await service.store.workers.page()
     data = [{**{n: getattr(one, n) for n in shown}, "alive": one.alive(lease_ms)} for one in workers]
-    return Response(to_json({"data": data}), media_type=etags.JSON)
+    return Response(to_json({"data": data}), media_type=JSON)
 
 
 alarms_router = APIRouter(prefix="/api/alarms", tags=["alarms"], responses=PROBLEMS)
@@ -121,7 +120,7 @@ class AlarmsShape(BaseModel):
 async def list_alarms(who: Operator, service: Serving) -> Response:
     """Lists raised alarms first, then past ones. Alarms that were never raised are not listed."""
     data = [_alarm_object(standing) for standing in await service.store.alarms.all_known()]
-    return Response(to_json({"data": data}), media_type=etags.JSON)
+    return Response(to_json({"data": data}), media_type=JSON)
 
 
 def _alarm_object(standing: AlarmStanding) -> dict[str, object]:
@@ -150,14 +149,17 @@ async def livez() -> dict[str, str]:
 @health_router.get("/readyz", include_in_schema=False)
 async def readyz(request: Request, service: Serving) -> JSONResponse:
     checks: dict[str, str] = {}
-    verbose = request.query_params.get("verbose", "0").lower() not in ("0", "false")  # the bare word is a yes
+    verbose = request.query_params.get("verbose", "0").lower() not in (
+        "0",
+        "false",
+    )  # `?verbose` alone is a yes
     try:
         await service.store.providers.holds()
         checks["database"] = "ok"
     except BackstayError as error:
         checks["database"] = type(error).__name__
     ready = set(checks.values()) == {"ok"}
-    if verbose and service.shared is not None:  # without it the service is slower, and as ready as with it
+    if verbose and service.shared is not None:  # without Redis the service is slower, but ready
         checks["redis"] = "ok" if await service.shared.ask(lambda redis: redis.ping()) else "does not answer"
     said: dict[str, Any] = {"status": "ok" if ready else "not ready", **({"checks": checks} if verbose else {})}
     return JSONResponse(said, 200 if ready else 503)

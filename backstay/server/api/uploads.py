@@ -1,4 +1,4 @@
-"""Uploads: the files that items are made from. Their type and size are looked at while they come in."""
+"""Uploads: the files that items are made from. Their type and size are checked while they arrive."""
 
 from typing import Annotated, Any, Final
 from urllib.parse import quote
@@ -14,12 +14,11 @@ from backstay.core.errors import ErrorCode, NotFound
 from backstay.handlers.gateway import is_pdf
 from backstay.server.auth import Reader, Writer
 from backstay.server.cursors import PAGE_DEFAULT, Cursor, Limit, page
-from backstay.server.etags import JSON
 from backstay.server.idempotency import EffectId
 from backstay.server.job_control import drop_blobs
 from backstay.server.problems import Problem
 from backstay.server.service import Service, Serving
-from backstay.server.shapes import MOMENT, PROBLEMS, PageShape
+from backstay.server.shapes import JSON, MOMENT, PROBLEMS, PageShape
 from backstay.server.uploads import Head, Watch, deposit, keep, receive
 from backstay.store.files import NewFile, StoredFile
 
@@ -116,13 +115,13 @@ async def list_uploads(
 
 @router.get("/{file_id}", response_model=UploadShape, responses=_GONE)
 async def show_upload(who: Reader, service: Serving, file_id: FileId) -> Response:
-    return Response(to_json(_object(await there(service, file_id, who.owner))), media_type=JSON)
+    return Response(to_json(_object(await require_file(service, file_id, who.owner))), media_type=JSON)
 
 
 @router.get("/{file_id}/content", response_class=StreamingResponse, responses={**_BYTES, **_GONE})
 async def read_upload(who: Reader, service: Serving, file_id: FileId) -> StreamingResponse:
     """The bytes of the file, unchanged."""
-    return await stream_file(service, await there(service, file_id, who.owner), "application/octet-stream")
+    return await stream_file(service, await require_file(service, file_id, who.owner), "application/octet-stream")
 
 
 @router.delete("/{file_id}", status_code=204)
@@ -130,20 +129,20 @@ async def delete_upload(who: Writer, service: Serving, file_id: FileId) -> Respo
     """Deletes the file at once. Items that need it can then neither run nor be retried."""
     found = await _find_file(service, file_id, who.owner)
     if found is None:
-        raise _missing(file_id)
+        raise _no_upload(file_id)
     await service.store.files.delete(file_id, who.owner)
     await drop_blobs(service)
     return Response(status_code=204)
 
 
-async def there(service: Service, file_id: str, owner: str) -> StoredFile:
-    """The owner's file, as long as its bytes can be read."""
+async def require_file(service: Service, file_id: str, owner: str) -> StoredFile:
+    """The owner's file; raises if it does not exist or has expired."""
     found = await _find_file(service, file_id, owner)
     if found is not None:
         return found
     if await service.store.files.has_expired(file_id, owner):
         raise Problem(410, f"{file_id} has expired", hint="upload the file again, or run the work again")
-    raise _missing(file_id)
+    raise _no_upload(file_id)
 
 
 async def _find_file(service: Service, file_id: str, owner: str) -> StoredFile | None:
@@ -151,7 +150,7 @@ async def _find_file(service: Service, file_id: str, owner: str) -> StoredFile |
     return found if found is not None and found.blob is not None else None
 
 
-def _missing(file_id: str) -> NotFound:
+def _no_upload(file_id: str) -> NotFound:
     return NotFound(f"no upload {file_id[:40]}")
 
 

@@ -1,4 +1,4 @@
-"""Webhooks: who is notified when work ends, with which secret, and how the deliveries went."""
+"""Webhooks: their URLs, events and secrets, tests, and the list of deliveries."""
 
 from typing import Annotated, Any, Final, Literal
 
@@ -27,8 +27,8 @@ from backstay.store.webhooks import (
 
 router = APIRouter(prefix="/api/webhooks", tags=["webhooks"], responses=PROBLEMS)
 
-# Its secret is in the answer: nobody on the way keeps it.
-UNKEPT: Final = {"cache-control": "no-store"}
+# The answer contains a secret: no cache may store it.
+NO_STORE: Final = {"cache-control": "no-store"}
 
 UserEvent = Annotated[str, Field(pattern=USER_EVENTS, max_length=105, examples=["user.orders.created"])]
 Events = Annotated[list[EventName | ItemEventName | UserEvent], Field(min_length=1, max_length=EVENTS_MAX)]
@@ -114,7 +114,7 @@ async def create_webhook(given: NewWebhook, who: Writer, service: Serving, effec
     events = tuple(dict.fromkeys(given.events or EVENTS))
     made = await service.store.webhooks.add(f"wh_{effect}", who.owner, given.url, events, given.name)
     secret = service.signer.secret_of(made.id, made.secret_version)
-    return JSONResponse({**webhook_object(made), "secret": secret}, 201, UNKEPT)
+    return JSONResponse({**webhook_object(made), "secret": secret}, 201, NO_STORE)
 
 
 @router.get("", response_model=WebhookList)
@@ -154,13 +154,13 @@ async def rotate_webhook(
     keep_old = given is None or given.keep_old
     changed = await service.store.webhooks.rotate(webhook_id, who.owner, keep_old)
     secret = service.signer.secret_of(changed.id, changed.secret_version)
-    return JSONResponse({**webhook_object(changed), "secret": secret}, 200, UNKEPT)
+    return JSONResponse({**webhook_object(changed), "secret": secret}, 200, NO_STORE)
 
 
 @router.post("/{webhook_id}/test", status_code=202, response_model=DeliveryShape, responses=CHANGES)
 async def test_webhook(who: Writer, service: Serving, webhook_id: WebhookId) -> Response:
     """Sends an event of the type webhook.test; the delivery shows the result."""
-    webhook = await _enabled(service, webhook_id, who.owner)
+    webhook = await _require_enabled(service, webhook_id, who.owner)
     told = await service.store.webhooks.announce(webhook, TEST_EVENT, {"id": webhook_id}, service.main.clock.now_ms())
     return JSONResponse(delivery_object(told), 202)
 
@@ -176,10 +176,10 @@ async def list_deliveries(
 ) -> Response:
     """Newest first."""
     what = f"deliveries\0{webhook_id}"
-    before = cursors.take(service, who.owner, what, cursor)
+    before = cursors.decode(service, who.owner, what, cursor)
     await service.store.webhooks.show(webhook_id, who.owner)
     found = await service.store.webhooks.deliveries(webhook_id, who.owner, before, limit)
-    next_cursor = cursors.give(service, who.owner, what, found[-1].id if len(found) == limit else None)
+    next_cursor = cursors.encode(service, who.owner, what, found[-1].id if len(found) == limit else None)
     return page(request, map(delivery_object, found), next_cursor)
 
 
@@ -188,7 +188,7 @@ async def list_deliveries(
 )
 async def resend_delivery(who: Writer, service: Serving, webhook_id: WebhookId, delivery_id: DeliveryId) -> Response:
     """Sends the event again with the same id, so that a receiver can recognize it; its attempts are reset."""
-    await _enabled(service, webhook_id, who.owner)
+    await _require_enabled(service, webhook_id, who.owner)
     number = row_number(delivery_id, "delivery")
     return JSONResponse(delivery_object(await service.store.webhooks.resend(webhook_id, who.owner, number)), 202)
 
@@ -196,11 +196,11 @@ async def resend_delivery(who: Writer, service: Serving, webhook_id: WebhookId, 
 @router.post("/{webhook_id}/resend", status_code=202, response_model=Resent, responses=CHANGES)
 async def resend_failed(who: Writer, service: Serving, webhook_id: WebhookId) -> Response:
     """Sends failed events again, the oldest thousand of them."""
-    await _enabled(service, webhook_id, who.owner)
+    await _require_enabled(service, webhook_id, who.owner)
     return JSONResponse({"resent": await service.store.webhooks.resend_failed(webhook_id, who.owner)}, 202)
 
 
-async def _enabled(service: Serving, webhook_id: str, owner: str) -> Webhook:
+async def _require_enabled(service: Serving, webhook_id: str, owner: str) -> Webhook:
     webhook = await service.store.webhooks.show(webhook_id, owner)
     if webhook.disabled_at is not None:
         raise NotAllowed(f"webhook {webhook_id} is disabled", hint="enable it first: PATCH it with enabled: true")

@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter
 
-from backstay.server.openai import batches, files, models, webhook_endpoints
+from backstay.server.openai import batches, files, upstream, webhook_endpoints
 
 
 def routers() -> list[APIRouter]:
-    return [files.router, batches.router, models.router, webhook_endpoints.router]
+    return [files.router, batches.router, upstream.router, webhook_endpoints.router]

@@ -1,25 +1,29 @@
-"""/batches: create, show, list, cancel, and what has come of one so far."""
+"""/batches: create, show, list, cancel, and the results so far. Runs of the command line on the same database are
+batches, too."""
 
 import json
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from backstay.clock import new_id
 from backstay.core.states import BatchStatus
 from backstay.core.why_waiting import Reason
+from backstay.llm.lines import unseal
 from backstay.server.auth import Reader, Writer, operates, require_role
 from backstay.server.idempotency import EffectId
 from backstay.server.job_control import stop_job
-from backstay.server.openai.adoption import adopt
-from backstay.server.openai.destinations import require_upstream
 from backstay.server.openai.shapes import asks_chat, batch_object, content, page, result_lines
+from backstay.server.openai.survey import printable_model
+from backstay.server.openai.upstream import require_upstream
 from backstay.server.problems import Problem
 from backstay.server.request_bodies import whole_bytes
 from backstay.server.service import Service, Serving, service_of
-from backstay.store.batches import NewBatch
+from backstay.store.batches import Adoptable, Adopted, NewBatch
 from backstay.store.keys import Role
 from backstay.store.story import read_job_story
 
@@ -53,7 +57,7 @@ class OutputExpiresAfter(BaseModel):
 
 
 class BatchOrder(BaseModel):
-    """A batch to be made of an uploaded file."""
+    """The order to make a batch of an uploaded file."""
 
     model_config = ConfigDict(strict=True)
 
@@ -66,19 +70,19 @@ class BatchOrder(BaseModel):
     def window_seconds(self, strict: bool) -> int:
         said = self.completion_window
         if strict and said != STRICT_WINDOW:
-            raise _unsupported("completion_window", said, [STRICT_WINDOW])
+            raise _unsupported_value("completion_window", said, [STRICT_WINDOW])
         if said == BACKGROUND:
             return WINDOW_SECONDS_MAX
         form = _WINDOW.fullmatch(said)
         seconds = int(form[1]) * _UNIT_SECONDS[form[2]] if form else 0
         if not 0 < seconds <= WINDOW_SECONDS_MAX:
-            raise _unsupported("completion_window", said, [STRICT_WINDOW, "1h", "30d", BACKGROUND])
+            raise _unsupported_value("completion_window", said, [STRICT_WINDOW, "1h", "30d", BACKGROUND])
         return seconds
 
     def check_endpoint(self, strict: bool) -> None:
         """Azure's clients leave the version out."""
         if self.endpoint not in ENDPOINTS and (strict or f"/v1{self.endpoint}" not in ENDPOINTS):
-            raise _unsupported("endpoint", self.endpoint, ENDPOINTS)
+            raise _unsupported_value("endpoint", self.endpoint, ENDPOINTS)
 
 
 async def read_order(request: Request) -> BatchOrder:
@@ -91,10 +95,10 @@ async def read_order(request: Request) -> BatchOrder:
     try:
         return BatchOrder.model_validate(value)
     except ValidationError as error:
-        raise _refused(error, value) from None
+        raise _invalid_order(error, value) from None
 
 
-def _refused(error: ValidationError, value: dict[str, Any]) -> Problem:
+def _invalid_order(error: ValidationError, value: dict[str, Any]) -> Problem:
     first = error.errors()[0]
     param = ".".join(str(part) for part in first["loc"] if part != "[key]")
     if first["type"] == "missing":
@@ -104,7 +108,7 @@ def _refused(error: ValidationError, value: dict[str, Any]) -> Problem:
     return Problem(400, f"Invalid {code.removeprefix('invalid_')} for '{param}': {said}", param=param, label=code)
 
 
-def _unsupported(param: str, value: str, supported: Any) -> Problem:
+def _unsupported_value(param: str, value: str, supported: Any) -> Problem:
     listed = ", ".join(f"'{one}'" for one in supported)
     detail = f"Invalid value for {param}: '{value[:100]}'. Supported values are: {listed}"
     return Problem(400, detail, param=param, label="invalid_value")
@@ -146,7 +150,7 @@ async def create(request: Request, service: Serving, who: Writer, effect: Effect
 
 
 def is_sent_again(request: Request) -> bool:
-    """The official clients count: they send a request again when the answer was lost, which may have been a batch."""
+    """Whether a client repeats a request because the answer was lost: the official clients count their tries."""
     count = request.headers.get("x-stainless-retry-count", "")
     return count.isascii() and count.isdigit() and int(count[:9]) > 0
 
@@ -167,7 +171,7 @@ async def list_batches(
 @router.get("/batches/{batch_id}")
 async def show(request: Request, batch_id: str) -> Response:
     who, service = await require_role(request, Role.READ), service_of(request)
-    return JSONResponse(batch_object(await service.seen.batch(batch_id, who.owner)))
+    return JSONResponse(batch_object(await service.reads.batch(batch_id, who.owner)))
 
 
 @router.post("/batches/{batch_id}/cancel")
@@ -186,13 +190,13 @@ async def cancel(batch_id: str, service: Serving, who: Writer) -> Response:
 @router.get("/batches/{batch_id}/output", response_class=StreamingResponse)
 async def output(batch_id: str, service: Serving, who: Reader) -> Response:
     """The results that have succeeded so far, during the batch and after it."""
-    return await _part(service, batch_id, who.owner, ok=True)
+    return await _stream_results(service, batch_id, who.owner, ok=True)
 
 
 @router.get("/batches/{batch_id}/errors", response_class=StreamingResponse)
 async def errors(batch_id: str, service: Serving, who: Reader) -> Response:
     """The requests that have failed so far."""
-    return await _part(service, batch_id, who.owner, ok=False)
+    return await _stream_results(service, batch_id, who.owner, ok=False)
 
 
 @router.get("/batches/{batch_id}/why")
@@ -208,7 +212,7 @@ async def explain(batch_id: str, service: Serving, who: Reader) -> Response:
     return JSONResponse(said)
 
 
-async def _part(service: Service, batch_id: str, owner: str, ok: bool) -> Response:
+async def _stream_results(service: Service, batch_id: str, owner: str, ok: bool) -> Response:
     batch = await service.store.batches.get(batch_id, owner)
     file_id = batch.output_file_id if ok else batch.error_file_id
     file = await service.store.files.find(file_id, owner) if file_id else None
@@ -219,3 +223,49 @@ async def _part(service: Service, batch_id: str, owner: str, ok: bool) -> Respon
     copies, as_chat = bool(batch.adopted), asks_chat(batch)
     lines = result_lines(service.store, batch.job_id, ok=ok, copies=copies, as_chat=as_chat)
     return StreamingResponse(lines, media_type=NDJSON)
+
+
+OWNERS_MAX: Final = 10_000
+LATE_SECONDS: Final = 10.0
+
+
+@dataclass(slots=True)
+class AdoptionProgress:
+    """How far this process has searched the jobs of an owner for runs."""
+
+    settled: int = 0  # complete up to this position
+    newest: int = 0  # searched at least once up to here
+    again_at: float = 0.0  # when to search those between again: one may have been committed late
+
+
+async def adopt(service: Service, owner: str) -> None:
+    """Makes batches of the owner's runs that have none: new runs at once, late ones every few seconds."""
+    if len(service.adoption_progress) >= OWNERS_MAX:
+        service.adoption_progress.clear()
+    progress = service.adoption_progress.setdefault(owner, AdoptionProgress())
+    after, now = progress.newest, service.main.clock.monotonic()
+    if now >= progress.again_at:
+        after, progress.again_at = progress.settled, now + LATE_SECONDS
+    more = True
+    while more:
+        page = await service.store.batches.adoptable(owner, after)
+        await service.store.batches.adopt(owner, [_batch_of_run(run) for run in page.runs])
+        progress.settled = max(progress.settled, page.settled)
+        progress.newest = max(progress.newest, page.last)
+        after, more = page.last, page.more
+        if page.runs:
+            service.wake_mover()
+
+
+def _batch_of_run(run: Adoptable) -> Adopted:
+    request = unseal(run.first)
+    model = json.loads(request.body).get("model")
+    named = run.label or f"job-{run.job_id}"
+    return Adopted(
+        batch_id=f"batch_{new_id()}",
+        run=run,
+        file_id=f"file-{new_id()}",
+        filename=named if named.endswith(".jsonl") else f"{named}.jsonl",
+        endpoint=request.url,
+        model=printable_model(model) if isinstance(model, str) else None,
+    )

@@ -15,7 +15,7 @@ from backstay.server.openai.shapes import content, file_object, page
 from backstay.server.openai.survey import Repeats, Survey
 from backstay.server.problems import Problem
 from backstay.server.service import Service, Serving
-from backstay.server.uploads import Head, Received, Watch, deposit, keep, receive
+from backstay.server.uploads import Head, ReceivedFile, Watch, deposit, keep, receive
 from backstay.store.files import NewFile, StoredFile
 
 router = APIRouter(tags=["OpenAI files"])
@@ -45,12 +45,12 @@ async def upload(request: Request, service: Serving, who: Writer, effect: Effect
     strict = service.options.strict_openai
     settings = service.backstay.settings
     bytes_max = min(settings.upload_max_bytes, STRICT_BYTES_MAX) if strict else settings.upload_max_bytes
-    looked = Looking(strict)
+    check = UploadCheck(strict)
     place = deposit(service, who.owner)
-    received = await receive(request, place, fields=FIELDS, bytes_max=bytes_max, begin=looked.begin)
+    received = await receive(request, place, fields=FIELDS, bytes_max=bytes_max, begin=check.begin)
     try:
         purpose, seconds = _purpose(received.fields), _lifetime(received.fields)
-        survey = await looked.describe(service, received) if purpose == "batch" else None
+        survey = await check.describe(service, received) if purpose == "batch" else None
     except BaseException:
         await place.delete(received.blob)
         raise
@@ -69,8 +69,8 @@ async def upload(request: Request, service: Serving, who: Writer, effect: Effect
     return JSONResponse(file_object(await keep(service, made)))
 
 
-class Looking:
-    """Looks at the lines of a file as they come, if they may be requests."""
+class UploadCheck:
+    """Checks the lines of a file while it arrives, if they may be requests."""
 
     def __init__(self, strict: bool) -> None:
         self._strict = strict
@@ -86,10 +86,10 @@ class Looking:
         if purpose not in (None, "batch"):
             return None
         self._survey = Survey()
-        return self._must if purpose == "batch" else self._may
+        return self._check_requests if purpose == "batch" else self._check_possible_requests
 
-    async def _must(self, piece: bytes) -> None:
-        """Requests for certain: the first bad sign ends it."""
+    async def _check_requests(self, piece: bytes) -> None:
+        """The file must contain requests: a file that does not is refused at once."""
         assert self._survey is not None
         self._bytes += len(piece)
         if self._strict and self._bytes > STRICT_BATCH_BYTES_MAX:
@@ -98,27 +98,27 @@ class Looking:
             self._survey.feed(piece)
             self._survey.check_bounds()
         except LineRefused as refused:
-            raise _no_lines(f"a line {refused}") from None
+            raise _invalid_file(f"a line {refused}") from None
         if self._survey.first is not None:
-            raise _no_lines(self._survey.first.message)
+            raise _invalid_file(self._survey.first.message)
 
-    async def _may(self, piece: bytes) -> None:
-        """The purpose comes behind the file: it may be anything yet."""
+    async def _check_possible_requests(self, piece: bytes) -> None:
+        """The purpose comes after the file, so errors count only if it is `batch`."""
         if not self._wrong:
             try:
-                await self._must(piece)
+                await self._check_requests(piece)
             except Problem:
                 self._wrong = True
 
-    async def describe(self, service: Service, received: Received) -> dict[str, Any]:
-        """What was found, with another look at the file if custom_ids seem to come twice in it."""
+    async def describe(self, service: Service, received: ReceivedFile) -> dict[str, Any]:
+        """The survey of the file. If custom_ids may be repeated, the file is read once more."""
         survey = self._survey
         assert survey is not None
         suspicious = survey.end()
         if survey.first is not None or self._wrong:
-            raise _no_lines(survey.first.message if survey.first else "it is not a file of requests")
+            raise _invalid_file(survey.first.message if survey.first else "it is not a file of requests")
         if not survey.requests and not survey.fault_count:
-            raise _no_lines("it is empty")
+            raise _invalid_file("it is empty")
         if suspicious:
             repeats = Repeats(survey)
             async for piece in service.artifacts.get(received.blob):
@@ -128,7 +128,7 @@ class Looking:
         return survey.dump(received.sha256)
 
 
-def _no_lines(why: str) -> Problem:
+def _invalid_file(why: str) -> Problem:
     detail = f"Invalid file format for Batch API. Must be .jsonl: {why}"
     return Problem(400, detail.rstrip("."), param="file", label="invalid_file_format")
 
@@ -200,11 +200,11 @@ async def download(file_id: str, request: Request, service: Serving, who: Reader
     headers = {"accept-ranges": "bytes", "content-length": str(file.bytes)}
     span = _span(request.headers.get("range"), file)
     if span is None:
-        return _streamed(content(service, file), 200, headers)
+        return _stream(content(service, file), 200, headers)
     start, end = span
     headers["content-range"] = f"bytes {start}-{end - 1}/{file.bytes}"
     headers["content-length"] = str(end - start)
-    return _streamed(content(service, file, start, end), 206, headers)
+    return _stream(content(service, file, start, end), 206, headers)
 
 
 def _span(said: str | None, file: StoredFile) -> tuple[int, int] | None:
@@ -223,5 +223,5 @@ def _span(said: str | None, file: StoredFile) -> tuple[int, int] | None:
     return start, end
 
 
-def _streamed(chunks: AsyncIterator[bytes], status: int, headers: dict[str, str]) -> Response:
+def _stream(chunks: AsyncIterator[bytes], status: int, headers: dict[str, str]) -> Response:
     return StreamingResponse(chunks, status, headers, media_type="application/octet-stream")

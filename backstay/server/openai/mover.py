@@ -21,16 +21,16 @@ from backstay.run.result_file import CANCELLED, Ended, lines_of
 from backstay.run.submission import ProviderTerms, announce
 from backstay.server.job_control import drop_blobs, end_waiting, stop_job
 from backstay.server.openai import validation
-from backstay.server.openai.destinations import handlers_of, require_upstream, scales_of
 from backstay.server.openai.shapes import BATCH_EXPIRED, EXPIRED_WORDS, asks_chat, result_lines
 from backstay.server.openai.survey import Fault, Unsendable, entries_of, requests_of
+from backstay.server.openai.upstream import handlers_of, require_upstream, scales_of
 from backstay.server.service import Service
 from backstay.store.batches import Batch
 from backstay.store.files import ERRORS, OUTPUT, NewFile
 from backstay.store.story import is_out_of_money
 
 DEADLINE_SECONDS_MIN: Final = 0.001
-ATTACH_ITEMS: Final = 200  # after so many it is looked whether the batch is wanted yet
+ATTACH_ITEMS: Final = 200  # after this many it is checked whether the batch is still in progress
 
 
 class SendingStopped(Exception):
@@ -38,14 +38,14 @@ class SendingStopped(Exception):
 
 
 async def announce_upstream(service: Service, upstream: Endpoint) -> None:
-    """Tells all workers of the database where the requests go, and how fast they may: to each provider so fast."""
+    """Tells all workers of the database where the requests go, and the rate limits of each provider."""
     usual = ProviderTerms(PersonsLimits(concurrency=service.options.concurrency))
     for endpoint in upstream.all:
         await announce(service.store, endpoint, service.options.terms.get(endpoint.api, usual))
 
 
-class BatchSending:
-    """When repeated it continues where it stopped: the job is found by its key."""
+class BatchSender:
+    """Submits a batch as a job. When repeated it continues where it stopped: the job is found by its key."""
 
     def __init__(self, service: Service, batch: Batch) -> None:
         self._service = service
@@ -69,10 +69,10 @@ class BatchSending:
         )
         client = service.client(batch.owner)
         seconds = client.limits.llm_job_timeout_seconds
-        await client.submit(self._upstream.name, self._items(), options, str, service.wake, self._opened_as, seconds)
+        await client.submit(self._upstream.name, self._items(), options, str, service.wake, self._note_job, seconds)
         await self._attach()
 
-    def _opened_as(self, job_id: int) -> None:
+    def _note_job(self, job_id: int) -> None:
         self._job_id = job_id
 
     async def _attach(self) -> None:
@@ -105,10 +105,10 @@ class ResultsWriter:
         self._out_of_money = False
 
     async def write(self) -> bool:
-        """Writes the files and ends the batch with them. False: someone else has."""
+        """Writes the files and ends the batch with them. False: another process has done so."""
         batch = self._batch
         self._out_of_money = await self._is_out_of_money()
-        failed = (batch.failed or 0) + (batch.cancelled or 0) + await self._unsent()
+        failed = (batch.failed or 0) + (batch.cancelled or 0) + await self._count_unsent()
         output = await self._file(OUTPUT) if batch.succeeded else None
         errors = await self._file(ERRORS) if failed else None
         ended = await self._service.store.batches.end(batch, await self._status(), output, errors)
@@ -119,14 +119,14 @@ class ResultsWriter:
         return ended
 
     async def _is_out_of_money(self) -> bool:
-        """Whether it was stopped because what was left did not fit under its ceiling, and not by a person."""
+        """Whether the batch was stopped because the rest exceeded its budget, and not by a person."""
         batch = self._batch
         if batch.job_id is None or batch.job_state != JobState.CANCELLED or batch.status is BatchStatus.CANCELLING:
             return False
         return (await self._service.store.job_views.get(batch.job_id, batch.owner)).short
 
-    async def _unsent(self) -> int:
-        """How many requests never became items, because the batch was stopped before they were in."""
+    async def _count_unsent(self) -> int:
+        """How many requests never became items, because the batch was stopped before."""
         batch = self._batch
         deleted = batch.job_state is None and (batch.job_id is not None or batch.status is not BatchStatus.CANCELLING)
         if batch.adopted or deleted or batch.requests <= (batch.total or 0):
@@ -137,10 +137,10 @@ class ResultsWriter:
     async def _lines(self, part: str) -> AsyncIterator[bytes]:
         batch = self._batch
         if batch.job_id is not None:
-            told = {"ok": part == OUTPUT, "copies": False, "out_of_money": self._out_of_money}
-            async for lines in result_lines(self._service.store, batch.job_id, as_chat=asks_chat(batch), **told):
+            options = {"ok": part == OUTPUT, "copies": False, "out_of_money": self._out_of_money}
+            async for lines in result_lines(self._service.store, batch.job_id, as_chat=asks_chat(batch), **options):
                 yield lines
-        if part == OUTPUT or not await self._unsent():
+        if part == OUTPUT or not await self._count_unsent():
             return
         in_time = batch.now < batch.expires_at
         code, words = (CANCELLED, UNSENT_WORDS) if in_time else (BATCH_EXPIRED, EXPIRED_WORDS)
@@ -160,7 +160,7 @@ class ResultsWriter:
         return BatchStatus.COMPLETED
 
     async def _file(self, part: str) -> NewFile:
-        """Of a run it is not written: it is read from its job, which its owner may go on with."""
+        """The file of a run is not written: it is read from the job, which its owner may resume."""
         batch, settings = self._batch, self._service.backstay.settings
         blob, size = None, 0
         if not batch.adopted:
@@ -185,7 +185,7 @@ LEASE_MS: Final = 30_000
 BEAT_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 0.5
 REST_SECONDS: Final = 5.0  # of all but one, which wakes the others when there is more to do
-LATER_MS: Final = 500  # its job needs a moment yet
+LATER_MS: Final = 500  # its job needs more time
 TROUBLE_MS: Final = 5_000
 CLEAN_SECONDS: Final = 60.0
 
@@ -240,7 +240,7 @@ class Mover:
         self._service.backstay.bus.emit(Trouble(where, f"{type(error).__name__}: {error}"))
 
     async def _hold(self, batch_id: str, owner: str) -> None:
-        """Moves a batch as far as it goes; the lease lasts while that takes."""
+        """Moves a batch as far as possible, and keeps its lease meanwhile."""
         beat = self._tasks.spawn(self._beat(batch_id))
         later = TROUBLE_MS
         try:
@@ -248,7 +248,7 @@ class Mover:
                 pass
             later = delay
         except asyncio.CancelledError:
-            later = 0  # the process ends, and another may go on at once
+            later = 0  # the process ends, and another may continue at once
             raise
         except Exception as error:  # reported, and tried again later
             self._tell(error, f"batch {batch_id}")
@@ -265,12 +265,12 @@ class Mover:
                 self._tell(error)
 
     async def _step(self, batch: Batch) -> int | None:
-        """One step on; None to look again at once, else how many milliseconds nobody need look."""
+        """One step. None: look again at once; else how many milliseconds to wait."""
         match batch.status:
             case BatchStatus.VALIDATING:
                 return await self._validate(batch)
             case BatchStatus.IN_PROGRESS:
-                return await self._further(batch)
+                return await self._advance(batch)
             case BatchStatus.FINALIZING:
                 return await self._finish(batch)
             case BatchStatus.CANCELLING:
@@ -288,13 +288,13 @@ class Mover:
             await self._batches.begin(batch.id, survey["requests"], next(iter(survey["models"]), None))
         return None
 
-    async def _further(self, batch: Batch) -> int | None:
+    async def _advance(self, batch: Batch) -> int | None:
         if batch.job_ended:
             await self._batches.finalize(batch.id)
             return None
         if not batch.adopted and not batch.sealed:
             try:
-                await BatchSending(self._service, batch).send()
+                await BatchSender(self._service, batch).send()
             except (SendingStopped, NotAllowed):
                 fresh = await self._batches.get(batch.id, batch.owner)
                 return None if fresh.status != batch.status or fresh.job_ended else LATER_MS
@@ -310,7 +310,7 @@ class Mover:
         return 0 if batch.adopted else await self._end_without_money(batch)
 
     async def _end_without_money(self, batch: Batch) -> int | None:
-        """Ends it if its next request does not fit under a budget, and nothing that is under way will make room."""
+        """Ends the batch if its next request exceeds a budget, and no call under way can give money back."""
         assert batch.job_id is not None
         view = await self._service.store.job_views.get(batch.job_id, batch.owner)
         if not view.held_by_budget:
@@ -323,7 +323,7 @@ class Mover:
 
     async def _fail_begun(self, batch: Batch, fault: Fault) -> None:
         await self._batches.fail(batch.id, validation.errors_as_json([fault]))
-        job_id = batch.job_id or await self._service.store.job_views.of_key(batch.owner, BatchSending.key(batch.id))
+        job_id = batch.job_id or await self._service.store.job_views.of_key(batch.owner, BatchSender.key(batch.id))
         if job_id is not None:
             await stop_job(self._service, job_id, batch.owner)
 
@@ -347,7 +347,7 @@ class Mover:
 
     async def _cancel_unsent(self, batch: Batch) -> int | None:
         """There is no job. Its requests are reported as cancelled, if they were valid."""
-        job_id = await self._service.store.job_views.of_key(batch.owner, BatchSending.key(batch.id))
+        job_id = await self._service.store.job_views.of_key(batch.owner, BatchSender.key(batch.id))
         if job_id is not None:
             await self._batches.attach(batch.id, job_id)
             return None
@@ -373,7 +373,7 @@ async def moving(service: Service) -> AsyncIterator[None]:
         await announce_upstream(service, upstream)
         if service.options.works:
             for endpoint in upstream.all:
-                await lanes.open(endpoint)  # else the first batch would wait for someone to notice it
+                await lanes.open(endpoint)  # else the first batch would wait until a worker notices it
             await lanes.require_keys()
     service.backstay.bus.subscribe(mover.hear)
     service.wake_mover = mover.wake

@@ -95,7 +95,7 @@ BUDGET_WORDS: Final = "The budget of the batch, or of its provider, was too smal
 
 
 async def content(service: Service, file: StoredFile, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
-    """All of a file, or of one among the artifacts the bytes from `start` up to `end`."""
+    """The bytes of a file; of a stored file only those from `start` up to `end`."""
     if file.blob is not None:
         async for chunk in service.artifacts.get(file.blob, start, end):
             yield chunk
@@ -110,13 +110,13 @@ async def content(service: Service, file: StoredFile, start: int = 0, end: int |
 async def result_lines(
     store: Store, job_id: int, *, ok: bool, copies: bool, out_of_money: bool = False, as_chat: bool = False
 ) -> AsyncIterator[bytes]:
-    """What has ended so far, in the Batch output format: what succeeded, or what did not. A run's items may answer for
-    `copies` under other names as well; what was cancelled may have been so because it was `out_of_money`. `as_chat`:
-    the requests were translated from OpenAI's chat format, and so their replies are translated back."""
+    """The ended items in the Batch output format: those that succeeded (`ok`), or the others. `copies`: identical
+    requests of a run share an item, and each gets a line. `out_of_money`: items were cancelled because of the budget.
+    `as_chat`: the requests were translated from OpenAI's chat format, so the replies are translated back."""
     async for rows in store.batches.results(job_id, ok):
         names = await store.results.copies_of([row.id for row in rows]) if copies else {}
         shown = map(_reply_as_chat, rows) if as_chat else rows
-        lines = (_ended(row, names.get(row.id, ()), out_of_money) for row in shown)
+        lines = (_result_of(row, names.get(row.id, ()), out_of_money) for row in shown)
         yield b"".join(lines_of(job_id, line) for line in lines)
 
 
@@ -126,7 +126,7 @@ def asks_chat(batch: Batch) -> bool:
 
 
 def _reply_as_chat(row: ResultRow) -> ResultRow:
-    """A failure stays as it is."""
+    """A reply in OpenAI's chat format; a failure stays as it is."""
     url = unseal(row.body).url
     if url == CHAT or row.state != ItemState.SUCCEEDED or row.result is None:
         return row
@@ -138,17 +138,17 @@ def _reply_as_chat(row: ResultRow) -> ResultRow:
     return row._replace(result=json.dumps({**response, "body": chat.reply(response["body"])}))
 
 
-def _ended(row: ResultRow, copies: Sequence[Copy], out_of_money: bool) -> Ended:
+def _result_of(row: ResultRow, copies: Sequence[Copy], out_of_money: bool) -> Ended:
     line = ended_of(row, copies)
     if out_of_money and line.code == CANCELLED:
         return line._replace(code=BUDGET_EXCEEDED, message=BUDGET_WORDS)
-    if row.expired and row.flaw not in (Flaw.UNKNOWN, Flaw.LATE):  # those may be paid, or are
+    if row.expired and row.flaw not in (Flaw.UNKNOWN, Flaw.LATE):  # these may have been paid
         return line._replace(response=None, code=BATCH_EXPIRED, message=EXPIRED_WORDS)
     return line
 
 
 async def request_lines(store: Store, job_id: int) -> AsyncIterator[bytes]:
-    """What a job asks, in the Batch format; the bodies are as they were given."""
+    """The requests of a job in the Batch format; their bodies are unchanged."""
     async for bodies in store.batches.requests(job_id):
         yield "".join(_request_line(body) for body in bodies).encode("utf-8", "backslashreplace")
 

@@ -1,4 +1,4 @@
-"""What a file of requests holds: found line by line while it comes in, so that a batch of it can begin at once."""
+"""The survey of a file of requests, made line by line during the upload, so that its batch can begin at once."""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -9,18 +9,24 @@ from backstay.llm.formats import ENVELOPE, BatchLines, InputOptions, ParsedReque
 from backstay.llm.lines import LinePart, LineRefused, members, text_of
 from backstay.llm.providers.openai.requests import CHAT, COMPLETIONS, EMBEDDINGS
 from backstay.llm.repeated_requests import Suspicion
-from backstay.server.openai.destinations import MESSAGES_API, ModelUnplaced, handlers_of, is_message_batch, reading_of
 from backstay.server.openai.shapes import content
+from backstay.server.openai.upstream import (
+    MESSAGES_API,
+    ModelNotServed,
+    handlers_of,
+    input_options_of,
+    is_message_batch,
+)
 from backstay.server.service import Service
 from backstay.store.batches import Batch
 from backstay.store.files import StoredFile
 
 LINE_BYTES_MAX: Final = 32 << 20
 LONG_CHARACTERS: Final = 1 << 20
-VALUES_MAX: Final = 1_000_000  # of a long line; a value may take thirty times the room of its text
+VALUES_MAX: Final = 1_000_000  # of a long line; a value may take thirty times the memory of its text
 LINES_MAX: Final = 20_000_000
 FAULTS_MAX: Final = 100
-FAULTS_COUNTED_MAX: Final = 10_000  # what has more bad lines is no file of requests
+FAULTS_COUNTED_MAX: Final = 10_000  # a file with more bad lines is not a file of requests
 URLS_MAX: Final = 50
 MODELS_MAX: Final = 1_000
 NAME_CHARACTERS_MAX: Final = 200
@@ -38,12 +44,12 @@ class Fault(NamedTuple):
     param: str | None
 
 
-class TooMuch(LineRefused):
-    """To look at the line would take more room than anyone may have."""
+class LineTooComplex(LineRefused):
+    """Parsing the line would take too much memory."""
 
 
 class RequestLines(BatchLines):
-    """Lines of the Batch format that leave nothing out."""
+    """Lines of the Batch format with all their fields."""
 
     def __call__(self, number: int, text: str) -> ParsedRequest:
         check_values(text)
@@ -56,7 +62,7 @@ class RequestLines(BatchLines):
 
 
 class MessageLines(BatchLines):
-    """Requests of a message batch: what their bodies are is the provider's to judge, each for itself."""
+    """Requests of a message batch: the provider checks the body of each."""
 
     def __init__(self) -> None:
         super().__init__(InputOptions(api=MESSAGES_API))
@@ -68,15 +74,15 @@ class MessageLines(BatchLines):
 
 
 def check_values(text: str) -> None:
-    """Refuses a text that would take too much room as a value."""
+    """Refuses a text that would take too much memory when it is parsed."""
     if len(text) > LONG_CHARACTERS:
         brackets = text.count("[") + text.count("{")
         if text.count(",") + 4 * brackets > VALUES_MAX:  # an object or a list weighs more than a number
-            raise TooMuch("holds too many values")
+            raise LineTooComplex("holds too many values")
 
 
 class LineCutter:
-    """Cuts pieces into lines; only the line in hand is kept."""
+    """Cuts pieces into lines; only the current line is in memory."""
 
     def __init__(self) -> None:
         self._open: list[bytes] = []
@@ -94,7 +100,7 @@ class LineCutter:
         return lines
 
     def end(self) -> bytes:
-        """The last line, if no line end stands behind it."""
+        """The last line, if it has no line end."""
         return b"".join(self._open)
 
     def _keep(self, rest: bytes) -> None:
@@ -105,13 +111,13 @@ class LineCutter:
 
 
 class Survey:
-    """Sees a file once, in memory that hardly grows with it."""
+    """Reads a file once, in memory that hardly grows with it."""
 
     def __init__(self) -> None:
         self.requests = 0
         self.faults: list[Fault] = []
         self.fault_count = 0
-        self.first: Fault | None = None  # what is wrong with the first line, if it is no JSON
+        self.first: Fault | None = None  # the fault of the first line, if that is not JSON
         self._urls: dict[str, list[Any]] = {}  # how many, and the first lines
         self._models: dict[str, int] = {}  # the first line of each
         self._ids = Suspicion()
@@ -126,15 +132,15 @@ class Survey:
             self._refuse(Fault("invalid_json_line", self._number + 1, f"This line {refused}.", None))
             raise
         for line in lines:
-            self._see(line)
+            self._check_line(line)
 
     def end(self) -> bool:
-        """Whether some custom_ids seem to come twice: then `repeated` must look at the file again."""
-        self._see(self._lines.end())
+        """Whether custom_ids may be repeated: then `Repeats` must read the file again."""
+        self._check_line(self._lines.end())
         return self._ids.narrow()
 
     def suspects(self, line: bytes) -> str | None:
-        """The custom_id of a line, if it seems to come twice."""
+        """The custom_id of a line, if it may be repeated."""
         try:
             found = self._parse(0, text_of(line)).custom_id
         except LineRefused:
@@ -142,14 +148,14 @@ class Survey:
         return found if found in self._ids else None
 
     def refuse_repeats(self, repeats: list[tuple[int, int, str]]) -> None:
-        """Lines whose custom_id stands on an earlier one: (line, first line, custom_id)."""
+        """Refuses lines whose custom_id is on an earlier line: (line, first line, custom_id)."""
         for line, first, custom_id in repeats:
             message = f"The custom_id {custom_id!r} is already used in line {first}. It must be unique in a batch."
             self._refuse(Fault("duplicate_custom_id", line, message, "custom_id"))
         self.faults.sort(key=lambda fault: fault.line or 0)
 
     def dump(self, digest: str) -> dict[str, Any]:
-        """As it is kept with the file."""
+        """The survey as it is stored with the file."""
         return {
             "requests": self.requests,
             "digest": digest,
@@ -166,7 +172,7 @@ class Survey:
         if self.fault_count > FAULTS_COUNTED_MAX:
             raise LineRefused(f"is one of more than {FAULTS_COUNTED_MAX:,} bad ones")
 
-    def _see(self, line: bytes) -> None:
+    def _check_line(self, line: bytes) -> None:
         self._number += 1
         text = ""
         try:
@@ -174,7 +180,7 @@ class Survey:
             if not text:
                 return
             custom_id, url, _, fields, *_ = self._parse(self._number, text)
-        except TooMuch as refused:
+        except LineTooComplex as refused:
             self._refuse(Fault("invalid_request", self._number, f"This line {refused}.", None))
             return
         except LineRefused as refused:
@@ -198,7 +204,7 @@ class Survey:
         if known[0] <= FAULTS_MAX:
             known[1].append(self._number)
         if isinstance(model, str) and model not in self._models and len(self._models) < MODELS_MAX:
-            self._models.setdefault(shown_model(model), self._number)
+            self._models.setdefault(printable_model(model), self._number)
 
     def _refuse(self, fault: Fault) -> None:
         if self.requests + self.fault_count == 0 and fault.code == "invalid_json_line":
@@ -209,7 +215,7 @@ class Survey:
 
 
 class Repeats:
-    """A second look at a file in which custom_ids seem to come twice: names the first lines that have one again."""
+    """A second pass over a file with possibly repeated custom_ids: finds the lines that repeat one."""
 
     def __init__(self, survey: Survey) -> None:
         self._survey = survey
@@ -220,12 +226,12 @@ class Repeats:
 
     def feed(self, piece: bytes) -> None:
         for line in self._lines.feed(piece):
-            self._see(line)
+            self._check_line(line)
 
     def end(self) -> None:
-        self._see(self._lines.end())
+        self._check_line(self._lines.end())
 
-    def _see(self, line: bytes) -> None:
+    def _check_line(self, line: bytes) -> None:
         self._number += 1
         custom_id = self._survey.suspects(line)
         if custom_id is None or len(self.found) >= FAULTS_MAX:
@@ -237,13 +243,13 @@ class Repeats:
             self._first[custom_id] = self._number
 
 
-def shown_model(model: str) -> str:
-    """As it can stand in any database: nothing that cannot be printed, and not too long."""
+def printable_model(model: str) -> str:
+    """The name of a model without unprintable characters, cut to a length that any database accepts."""
     return "".join(filter(str.isprintable, model[:NAME_CHARACTERS_MAX]))
 
 
 def fault_of(text: str, why: LineRefused, line: int) -> Fault:
-    """What is wrong with a line that was refused; the first thing that OpenAI would name."""
+    """The fault of a refused line: the first one that OpenAI would name."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -253,10 +259,10 @@ def fault_of(text: str, why: LineRefused, line: int) -> Fault:
     for key in ENVELOPE:
         if value.get(key) in (None, ""):
             return Fault("missing_required_parameter", line, f"Missing required parameter: '{key}'.", key)
-    return next(_wrong(value, why, line))
+    return next(_faults_in(value, why, line))
 
 
-def _wrong(value: dict[str, Any], why: LineRefused, line: int) -> Iterator[Fault]:
+def _faults_in(value: dict[str, Any], why: LineRefused, line: int) -> Iterator[Fault]:
     body = value["body"]
     if not isinstance(body, dict):
         yield Fault("invalid_type", line, "The body must be an object.", "body")
@@ -277,7 +283,7 @@ def _wrong(value: dict[str, Any], why: LineRefused, line: int) -> Iterator[Fault
     )
 
 
-BREATH_LINES: Final = 200  # after so many, others have their turn
+BREATH_LINES: Final = 200  # after this many lines other tasks get a turn
 
 
 class Unsendable(Exception):
@@ -289,13 +295,13 @@ class Unsendable(Exception):
 
 
 async def requests_of(service: Service, batch: Batch) -> AsyncIterator[tuple[int, ParsedRequest]]:
-    """Each as its provider gets it, with the number of its line."""
+    """Each request as its provider gets it, with the number of its line."""
     there = handlers_of(service.options)
-    async for number, entry in entries_of(service, batch, reading_of(service.options)):
+    async for number, entry in entries_of(service, batch, input_options_of(service.options)):
         if isinstance(entry, LineRefused):
             raise Unsendable(sending_fault(number, entry))
         if entry.api not in there:
-            message = f"This request is for {entry.api}, which is not behind this service."
+            message = f"This request is for {entry.api}, which this service does not have."
             raise Unsendable(Fault("invalid_request", number, message, None))
         yield number, entry
 
@@ -321,8 +327,10 @@ async def entries_of(
 
 
 def sending_fault(number: int, refused: LineRefused) -> Fault:
-    """What keeps a line from its provider that was well-formed when it came in."""
-    code, param = ("model_not_found", "body.model") if isinstance(refused, ModelUnplaced) else ("invalid_request", None)
+    """The fault of a line that was well-formed at the upload and cannot be sent."""
+    code, param = (
+        ("model_not_found", "body.model") if isinstance(refused, ModelNotServed) else ("invalid_request", None)
+    )
     return Fault(code, number, f"This line {refused}.", param)
 
 

@@ -11,10 +11,9 @@ from backstay.llm.formats import ParsedRequest
 from backstay.llm.lines import LineRefused
 from backstay.llm.providers import provider_shown
 from backstay.run.submission import Scales
-from backstay.server.openai.destinations import is_message_batch, reading_of, scales_of
-from backstay.server.openai.models import ModelLists, listed_models
 from backstay.server.openai.shapes import content
 from backstay.server.openai.survey import FAULTS_MAX, Fault, Survey, Unsendable, entries_of, sending_fault
+from backstay.server.openai.upstream import ModelLists, input_options_of, is_message_batch, listed_models, scales_of
 from backstay.server.service import Service, ServiceOptions
 from backstay.store.batches import Batch
 from backstay.store.files import StoredFile
@@ -27,7 +26,7 @@ UNBOUNDED_WORDS: Final = (
 
 
 async def check_file(service: Service, batch: Batch) -> tuple[list[Fault], dict[str, Any]]:
-    """All that is wrong with a batch's file, and what is in it."""
+    """All faults of a batch's file, and its survey."""
     file = await service.store.files.find(batch.input_file_id, batch.owner)
     if file is None:
         return missing_file(batch.input_file_id), {}
@@ -35,30 +34,30 @@ async def check_file(service: Service, batch: Batch) -> tuple[list[Fault], dict[
         return wrong_purpose(file), {}
     survey = await survey_of_file(service, file)
     if is_message_batch(batch.id):
-        return [], survey  # it was checked as a whole when it came in
+        return [], survey  # it was checked completely at the upload
     faults = await faults_of(service, batch, survey)
-    if not faults and _needs_look(service.options):
-        faults = await _unsendable(service, batch)
+    if not faults and _must_read_file(service.options):
+        faults = await _find_unsendable(service, batch)
     return faults, survey
 
 
-def unbounded(line: int) -> Unsendable:
-    """Nothing bounds what the request on a line can cost, but there is a budget."""
+def unbounded_cost(line: int) -> Unsendable:
+    """There is a budget, and the cost of the request on this line has no upper limit."""
     return Unsendable(Fault("unbounded_cost", line, UNBOUNDED_WORDS, "body"))
 
 
-def _needs_look(options: ServiceOptions) -> bool:
-    """Whether a line that was well-formed when it came in may still be one that cannot be sent."""
+def _must_read_file(options: ServiceOptions) -> bool:
+    """Whether a line that was well-formed at the upload may still be one that cannot be sent."""
     upstream = options.upstream
     return upstream is not None and (
         options.budget_micros is not None or upstream.api != DEFAULT_API or bool(upstream.beside)
     )
 
 
-async def _unsendable(service: Service, batch: Batch) -> list[Fault]:
-    """The requests that no provider here can get, and under a budget those that could cost anything."""
+async def _find_unsendable(service: Service, batch: Batch) -> list[Fault]:
+    """The requests that no provider of this service accepts, and with a budget those whose cost is not limited."""
     scales, found, count = scales_of(service.options), list[Fault](), 0
-    async for line, entry in entries_of(service, batch, reading_of(service.options)):
+    async for line, entry in entries_of(service, batch, input_options_of(service.options)):
         try:
             if isinstance(entry, LineRefused):
                 raise Unsendable(sending_fault(line, entry))
@@ -74,16 +73,16 @@ def weigh_line(scales: dict[str, Scales], line: int, parsed: ParsedRequest) -> t
     try:
         return scales[parsed.api].weigh(parsed.request, parsed.fields)
     except UsageError:
-        raise unbounded(line) from None
+        raise unbounded_cost(line) from None
 
 
 async def survey_of_file(service: Service, file: StoredFile) -> dict[str, Any]:
-    """What is in the file: known from its upload, unless it is the requests of a run."""
+    """The survey of the file: made at its upload, or now if it holds the requests of a run."""
     if file.survey is not None:
         known: dict[str, Any] = json.loads(file.survey)
         return known
     survey = Survey()
-    with suppress(LineRefused):  # a line without end: it is among the faults
+    with suppress(LineRefused):  # a line that is too long: it is among the faults
         async for piece in content(service, file):
             survey.feed(piece)
         survey.end()
@@ -96,7 +95,7 @@ async def faults_of(service: Service, batch: Batch, survey: dict[str, Any]) -> l
     found.extend(_wrong_urls(survey["urls"], batch.endpoint))
     found.extend(_too_many(survey["requests"], options))
     if options.strict_openai:
-        found.extend(_other_models(survey["models"]))
+        found.extend(_mixed_models(survey["models"]))
         found.extend(_unknown_models(survey["models"], await listed_models(service)))
     count = survey["fault_count"] - len(survey["faults"]) + len(found)
     count += sum(
@@ -115,7 +114,7 @@ def wrong_purpose(file: StoredFile) -> list[Fault]:
 
 
 def errors_as_json(faults: Iterable[Fault]) -> str:
-    """As a batch's errors are kept."""
+    """The errors of a batch as they are stored."""
     return json.dumps([fault._asdict() for fault in faults])
 
 
@@ -137,7 +136,7 @@ def _too_many(requests: int, options: ServiceOptions) -> Iterator[Fault]:
         yield Fault("too_many_tasks", None, f"There are {requests:,} requests; a batch takes at most {most:,}.", None)
 
 
-def _other_models(models: dict[str, int]) -> Iterator[Fault]:
+def _mixed_models(models: dict[str, int]) -> Iterator[Fault]:
     named = iter(models.items())
     first = next(named, ("", 0))[0]
     for model, line in named:

@@ -17,7 +17,7 @@ from backstay.store.webhooks import EVENTS, ITEM_EVENTS, USER_EVENTS, Webhook, W
 
 router = APIRouter(tags=["OpenAI webhooks"])
 
-UNKEPT: Final = {"cache-control": "no-store"}  # its secret is in the answer
+NO_STORE: Final = {"cache-control": "no-store"}  # the answer contains a secret
 LIST_MAX: Final = 100
 _HINT_LENGTH: Final = 4
 
@@ -135,7 +135,7 @@ def _known_events(events: list[str]) -> tuple[str, ...]:
 
 def _with_secret(service: Service, webhook: Webhook) -> Response:
     secret = service.signer.secret_of(webhook.id, webhook.secret_version)
-    return JSONResponse({**endpoint_object(service, webhook), "signing_secret": secret}, headers=UNKEPT)
+    return JSONResponse({**endpoint_object(service, webhook), "signing_secret": secret}, headers=NO_STORE)
 
 
 def endpoint_object(service: Service, webhook: Webhook) -> dict[str, Any]:

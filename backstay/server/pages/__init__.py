@@ -1,4 +1,4 @@
-"""The pages: what an operator opens in a browser. Each is a filter, a view of the store and a template."""
+"""The pages of the dashboard. Each is a filter, a view of the store and a template."""
 
 from fastapi import APIRouter
 
@@ -6,7 +6,6 @@ from backstay.server.pages import (
     dead_letters,
     home,
     item,
-    job_acts,
     jobs,
     keys,
     layout,
@@ -20,13 +19,12 @@ from backstay.server.pages import (
 
 
 def routers() -> list[APIRouter]:
-    """Home is the last: its path is the beginning of all others."""
+    """Home comes last: its path is the beginning of every other path."""
     return [
         layout.router,
         login.router,
         live.router,
         jobs.router,
-        job_acts.router,
         item.router,
         dead_letters.router,
         providers.router,

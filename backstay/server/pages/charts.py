@@ -1,4 +1,4 @@
-"""Charts as plain bars: geometry for an SVG, and the same figures as a table for those who do not see it."""
+"""Charts as plain bars: geometry for an SVG, and the same figures as a table for people who do not see it."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
@@ -8,7 +8,7 @@ from backstay.server.pages.figures import count, money
 from backstay.server.pages.figures import latency as show_latency
 from backstay.store.measures import Step
 
-BAR: Final = 10  # units along the axis, of which some are the gap
+BAR: Final = 10  # units along the axis, including the gap
 GAP: Final = 2
 HEIGHT: Final = 100
 
@@ -95,7 +95,7 @@ def spend(steps: Sequence[Step], span: Span, now_ms: int) -> Chart:
 
 
 def most_within(measured: Measure) -> str:
-    """How long nearly all calls took, as far as that was measured."""
+    """The time within which 95 % of the calls ended, as far as it was measured."""
     if not measured.calls:
         return "no calls"
     within = measured.within_ms(0.95)

@@ -16,7 +16,7 @@ from backstay.server.cursors import job_number, row_number
 from backstay.server.pages import layout
 from backstay.server.pages.figures import count, count_of
 from backstay.server.pages.layout import Field, redirect_with_notice
-from backstay.server.pages.page_request import Visit, code_named, visit_to_act, visit_to_read, whole_number
+from backstay.server.pages.page_request import Visit, read_error_code, visit_to_act, visit_to_read, whole_number
 from backstay.server.problems import Problem
 from backstay.store import dead_letters as letters
 from backstay.store.dead_letters import (
@@ -118,7 +118,7 @@ router = APIRouter(include_in_schema=False)
 
 ROWS: Final = 25
 ROWS_BESIDE: Final = 10  # of replays, and of archives
-SILENCE_MS: Final = 60_000  # after which a replay that has not all it was to have was broken off
+SILENCE_MS: Final = 60_000  # an incomplete replay that is silent for this long was interrupted
 AGES: Final = {"": "of any age", "1": "older than an hour", "24": "older than a day", "168": "older than 7 days"}
 FLAWS: Final = {
     "": "any",
@@ -129,7 +129,7 @@ FLAWS: Final = {
 
 
 class LettersQuery(NamedTuple):
-    """What the query string, or a form, asks for."""
+    """The filter in the query string, or in a form."""
 
     job: str = ""
     code: str = ""
@@ -158,7 +158,7 @@ class LettersQuery(NamedTuple):
 class Replay(NamedTuple):
     row: ReplayRow
     words: str
-    back: int  # how many were due again by now
+    back: int  # how many are due again by now
     is_broken_off: bool
 
     @property
@@ -170,29 +170,29 @@ class Replay(NamedTuple):
         return self.back < self.expected and not self.is_broken_off
 
 
-def wanted_of(asked: Mapping[str, str]) -> LettersQuery:
+def letters_query_of(asked: Mapping[str, str]) -> LettersQuery:
     job = asked.get("job", "").strip()[:40]
     if job:
         job_number(job)
     hours = asked.get("hours", "")
-    if hours not in AGES:  # treated as any age, more would be replayed than was asked for
+    if hours not in AGES:  # as any age, more items would be replayed than the form shows
         raise Problem(400, f"there is no age {hours[:40]}", hint=f"hours is {', '.join(filter(None, AGES))} or empty")
     flaw = asked.get("flaw", "")
-    if flaw not in FLAWS:  # the same
+    if flaw not in FLAWS:  # for the same reason
         raise Problem(400, f"there is no flaw {flaw[:40]}", hint=f"flaw is {', '.join(filter(None, FLAWS))} or empty")
-    code = code_named(asked.get("code")) or ""
+    code = read_error_code(asked.get("code")) or ""
     return LettersQuery(job, code, hours, asked.get("cursor", ""), asked.get("whole") == "1", flaw)
 
 
 @router.get("/dead-letters")
 async def list_letters(request: Request) -> Response:
     visit = await visit_to_read(request)
-    store, wanted = visit.service.store, wanted_of(visit.asked)
+    store, wanted = visit.service.store, letters_query_of(visit.query)
     chosen = wanted.chosen
     what = "\0".join(("page-of-letters", *wanted.link.values()))
-    before = cursors.take(visit.service, visit.owner, what, wanted.cursor or None)
+    before = cursors.decode(visit.service, visit.owner, what, wanted.cursor or None)
     found, following = await store.dead_letters.page(visit.owner, chosen, before, ROWS)
-    cursor = cursors.give(visit.service, visit.owner, what, following)
+    cursor = cursors.encode(visit.service, visit.owner, what, following)
     looked = letters.GROUPED_MAX if wanted.whole else GROUPED_FIRST
     return await layout.show_page(
         visit,
@@ -200,7 +200,7 @@ async def list_letters(request: Request) -> Response:
         wanted=wanted,
         dead=await store.dead_letters.costly_groups(visit.owner, chosen.job_id, looked),
         looked=looked,
-        whole=layout.query("/dead-letters", {**wanted.link, "whole": "1", "replays": visit.asked.get("replays")}),
+        whole=layout.query("/dead-letters", {**wanted.link, "whole": "1", "replays": visit.query.get("replays")}),
         letters=found,
         ages=AGES,
         flaws=FLAWS,
@@ -208,19 +208,19 @@ async def list_letters(request: Request) -> Response:
         filter=layout.query("", wanted.link),
         first=layout.query("/dead-letters", wanted.link) if wanted.cursor else None,
         following=layout.query("/dead-letters", {**wanted.link, "cursor": cursor}) if cursor else None,
-        **await _beside(visit, wanted),
+        **await _past_actions(visit, wanted),
     )
 
 
-async def _beside(visit: Visit, wanted: LettersQuery) -> dict[str, Any]:
-    """What was done to dead letters before, the last first; the older on pages of their own."""
+async def _past_actions(visit: Visit, wanted: LettersQuery) -> dict[str, Any]:
+    """Past replays and archives, the newest first; older ones are on further pages."""
     store, now = visit.service.store, visit.service.main.clock.now_ms()
     lists: dict[str, Any] = {}
     for name, page in (("replays", store.replays.page), ("archives", store.archives.page)):
         what = f"page-of-{name}"
-        before = cursors.take(visit.service, visit.owner, what, visit.asked.get(name) or None)
+        before = cursors.decode(visit.service, visit.owner, what, visit.query.get(name) or None)
         rows: list[Any] = await page(visit.owner, before, ROWS_BESIDE)
-        following = cursors.give(visit.service, visit.owner, what, rows[-1].id if len(rows) == ROWS_BESIDE else None)
+        following = cursors.encode(visit.service, visit.owner, what, rows[-1].id if len(rows) == ROWS_BESIDE else None)
         lists[name] = [_replay(row, now) for row in rows] if name == "replays" else rows
         older = layout.query("/dead-letters", {**wanted.link, name: following})
         lists[f"older_{name}"] = older if following else None
@@ -247,9 +247,9 @@ def _replay(row: ReplayRow, now: int) -> Replay:
 
 @router.get("/dead-letters/replay")
 async def ask_replay(request: Request) -> Response:
-    """Counts first."""
+    """Shows how many items a replay would queue, and asks."""
     visit = await visit_to_read(request, Role.WRITE)
-    wanted = await check_named_job(visit, wanted_of(visit.asked))
+    wanted = await check_named_job(visit, letters_query_of(visit.query))
     found = await would_replay(visit, wanted.chosen)
     return await layout.ask_to_confirm(
         visit,
@@ -266,7 +266,7 @@ async def ask_replay(request: Request) -> Response:
 @router.post("/dead-letters/replay")
 async def replay(request: Request) -> Response:
     visit = await visit_to_act(request)
-    wanted = await check_named_job(visit, wanted_of(visit.form))
+    wanted = await check_named_job(visit, letters_query_of(visit.form))
     done = await replay_letters(visit, wanted.chosen, rate_of(visit.form))
     is_vain = done is not None and not done.items
     return redirect_with_notice(visit, "/dead-letters", replayed_sentence(done), "refused" if is_vain else "done")
@@ -284,9 +284,9 @@ BACK: Final = "/dead-letters#archives"
 
 @router.get("/dead-letters/archive")
 async def ask_archive(request: Request) -> Response:
-    """Counts first, as far as one page counts."""
+    """Shows about how many items would be archived, and asks."""
     visit = await visit_to_read(request, Role.ADMIN)
-    wanted = await check_named_job(visit, _by_error(wanted_of(visit.asked)))
+    wanted = await check_named_job(visit, _refuse_flaw(letters_query_of(visit.query)))
     dead = await visit.service.store.dead_letters.costly_groups(visit.owner, wanted.chosen.job_id, GROUPED_MAX)
     items = sum(group.items for group in dead.found.groups if wanted.code in ("", group.error_code))
     many = ("" if dead.found.complete else "more than ") + count_of(items, "dead letter")
@@ -309,7 +309,7 @@ async def ask_archive(request: Request) -> Response:
 @router.post("/dead-letters/archive")
 async def archive(request: Request) -> Response:
     visit = await visit_to_act(request, Role.ADMIN)
-    wanted, service = await check_named_job(visit, _by_error(wanted_of(visit.form))), visit.service
+    wanted, service = await check_named_job(visit, _refuse_flaw(letters_query_of(visit.form))), visit.service
     bounds = bounds_of(service.backstay.settings)
     retention = Retention(service.store.archives, service.artifacts, service.main.clock, bounds)
     items = await finish_or_continue(visit, retention.archive(visit.owner, wanted.chosen))
@@ -320,7 +320,7 @@ async def archive(request: Request) -> Response:
         if items
         else "Nothing was archived: the jobs of these items have not ended."
     )
-    return redirect_with_notice(visit, BACK, said, _kind(items))
+    return redirect_with_notice(visit, BACK, said, _notice_kind(items))
 
 
 @router.post("/dead-letters/archives/{number}/restore")
@@ -335,16 +335,16 @@ async def restore(request: Request, number: str) -> Response:
         return redirect_with_notice(visit, BACK, f"Archive {found.id} is being restored.")
     said = f"{count_of(items, 'dead letter')} of archive {found.id} restored."
     return redirect_with_notice(
-        visit, BACK, said if items else f"Archive {found.id} was already restored.", _kind(items)
+        visit, BACK, said if items else f"Archive {found.id} was already restored.", _notice_kind(items)
     )
 
 
-def _by_error(wanted: LettersQuery) -> LettersQuery:
-    """Retention knows no flaws, only error and age: without this check it would archive more than was asked for."""
+def _refuse_flaw(wanted: LettersQuery) -> LettersQuery:
+    """Retention cannot filter by flaw: without this check it would archive more than was asked for."""
     if wanted.flaw:
         raise Problem(400, "dead letters cannot be archived by outcome", hint="filter by error, job and age instead")
     return wanted
 
 
-def _kind(items: int) -> Literal["done", "refused"]:
+def _notice_kind(items: int) -> Literal["done", "refused"]:
     return "done" if items else "refused"

@@ -1,4 +1,4 @@
-"""How pages show figures, moments and what strangers wrote."""
+"""How pages show numbers, times, and texts of users and providers."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -40,26 +40,26 @@ class Excerpt(NamedTuple):
 
 
 def line(text: object, characters: int = LINE_CHARACTERS) -> str:
-    """On one line, and not longer than one."""
+    """A text on one line, cut to a length."""
     said = "" if text is None else str(text)
     return visible(" ".join(said[:characters].split())) + ("…" if len(said) > characters else "")
 
 
 def excerpt(text: str | None, characters: int = BODY_CHARACTERS) -> Excerpt | None:
-    """A body as its reader wants it: JSON with its lines indented, and of a long one the beginning."""
+    """A body for people: JSON is indented, and a long text is cut."""
     if text is None:
         return None
     shown = text
     if len(text) <= INDENTED_CHARACTERS:
         try:
-            shown = _indented(json.loads(text), characters + 1)
+            shown = _indent(json.loads(text), characters + 1)
         except (ValueError, RecursionError):
             shown = text
     return Excerpt(visible(shown[:characters], LINES), len(text), len(shown) > characters)
 
 
-def _indented(value: Any, characters: int) -> str:
-    """Not more of it than is shown: with the blanks before each line, deep JSON is many times as long as it was."""
+def _indent(value: Any, characters: int) -> str:
+    """Indents no more than is shown: indentation makes deep JSON many times longer."""
     pieces, length = [], 0
     for piece in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(value):
         pieces.append(piece)
@@ -70,8 +70,8 @@ def _indented(value: Any, characters: int) -> str:
 
 
 def moment(ms: int | None, kind: str = "") -> Markup:
-    """A time that the page's script shows in the viewer's zone; of the kind "ago" it counts from now, "short" has no
-    seconds."""
+    """A time, which the page's script shows in the viewer's time zone. The kind "ago" is relative to now, "short"
+    has no seconds."""
     if ms is None or not 0 < ms < _YEAR_9999_MS:
         return Markup("–")
     at = datetime.fromtimestamp(ms / 1000, UTC)
@@ -81,8 +81,8 @@ def moment(ms: int | None, kind: str = "") -> Markup:
 
 
 def sentence(text: str) -> Markup:
-    """A sentence of ours, with a capital at its start. Its moments are in the viewer's zone; those that a stranger
-    wrote into it stay text."""
+    """One of Backstay's own sentences, with a capital letter. Its times are shown in the viewer's time zone; times
+    inside a quoted text stay text."""
     said, left = Markup(""), SENTENCE_CHARACTERS
     for part in parts_of(text):
         if isinstance(part, TimePoint):
@@ -123,7 +123,7 @@ def decimal(number: float) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """Per cent, and never 100 before all is done, nor 0 after a beginning."""
+    """Percent; never 100 before everything is done, and never 0 after the first."""
     if whole <= 0:
         return "–"
     if 0 < part < whole:
@@ -153,11 +153,11 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
 }
 
 
-NEAR_SHARE = 0.9  # of a budget: then a person should know
+NEAR_SHARE = 0.9  # of a budget: from here on a person is warned
 
 
 class Outlook(NamedTuple):
-    """Money in micro-dollars; None is not known."""
+    """The progress of a job and its forecast. Money is in micro-dollars; None: not known."""
 
     done: int
     left: int
@@ -185,7 +185,7 @@ def outlook(job: JobView, now_ms: int) -> Outlook:
 
 
 def _speed(job: JobView, now_ms: int) -> float | None:
-    """Items a second since it was started."""
+    """Items per second since the job started."""
     sent = job.done - job.reused
     if job.started_at is None or not sent:
         return None

@@ -1,4 +1,4 @@
-"""Home: what needs attention, how much is done and at what price, and the jobs that run."""
+"""Home: notices that need attention, throughput, latency and cost, and the running jobs."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple
@@ -11,7 +11,7 @@ from backstay.core.ids import show_item
 from backstay.core.measures import MINUTE_MS, Measure, sum_measures
 from backstay.core.outcomes import Flaw
 from backstay.core.states import JobState
-from backstay.server.api.providers import shown_breakers
+from backstay.server.api.providers import visible_breakers
 from backstay.server.pages import charts, layout
 from backstay.server.pages.figures import count_of, is_near_budget, outlook, share
 from backstay.server.pages.layout import query
@@ -22,7 +22,7 @@ from backstay.store.job_views import Backlog, JobView
 from backstay.store.workers import WorkerView
 
 LATE_LOOKED: Final = 50
-ALARM_PAGES: Final = {  # where one sees more, and what is there
+ALARM_PAGES: Final = {  # the page that shows more, and its name
     Alarm.ITEM_TIMEOUTS: ("/dead-letters?code=GW_TIMEOUT", "Dead letters"),
     Alarm.FAILED_JOBS: ("/jobs?state=failed", "Failed jobs"),
     Alarm.INVOCATION_ERRORS: ("/workers", "Workers"),
@@ -40,32 +40,32 @@ class Notice(NamedTuple):
     icon: str
     text: str
     href: str
-    place: str  # what is there, as the words of the link
+    place: str  # the words of the link
     until_at: int | None = None
 
 
 async def attention(visit: Visit, jobs: Sequence[JobView], backlog: Sequence[Backlog]) -> list[Notice]:
-    """The worst first."""
+    """The notices of Home, the worst first."""
     store, owner = visit.service.store, visit.owner
     alarm = visit.service.backstay.settings.dead_letter_alarm
     lease_ms = visit.service.backstay.limits.lease_ms
     workers = await store.workers.page()
-    breakers, _ = await shown_breakers(visit.service, visit.principal)
+    breakers, _ = await visible_breakers(visit.service, visit.principal)
     found = [
-        *_stuck(await store.item_views.stuck_of(owner)),
-        *_idle(backlog, [worker for worker in workers if worker.alive(lease_ms)]),
-        *_dead(await store.dead_letters.count_since(owner, alarm + COUNTED_BEYOND), alarm),
-        *_alarms(await store.alarms.all_raised() if owner == visit.service.main.owner else ()),
-        *_unknown(await store.dead_letters.count_unknown(owner)),
-        *_budgets(jobs),
-        *await _late(visit),
-        *_providers(breakers.values()),
+        *_stuck_notices(await store.item_views.stuck_of(owner)),
+        *_idle_notices(backlog, [worker for worker in workers if worker.alive(lease_ms)]),
+        *_dead_letter_notices(await store.dead_letters.count_since(owner, alarm + COUNTED_BEYOND), alarm),
+        *_alarm_notices(await store.alarms.all_raised() if owner == visit.service.main.owner else ()),
+        *_unknown_notices(await store.dead_letters.count_unknown(owner)),
+        *_budget_notices(jobs),
+        *await _late_notices(visit),
+        *_provider_notices(breakers.values()),
     ]
     order = ("bad", "warn", "busy")
     return sorted(found, key=lambda notice: order.index(notice.kind))
 
 
-def _providers(breakers: Iterable[Breaker]) -> Iterator[Notice]:
+def _provider_notices(breakers: Iterable[Breaker]) -> Iterator[Notice]:
     busy = [one for one in breakers if one.state is not BreakerState.CLOSED]
     for one in busy[:LINES_OF_A_KIND]:
         words = {BreakerState.OPEN: "its circuit breaker is open", BreakerState.HELD: "it is on hold"}
@@ -78,13 +78,13 @@ def _providers(breakers: Iterable[Breaker]) -> Iterator[Notice]:
         yield Notice("busy", "wait", text, "/providers", "Providers")
 
 
-def _stuck(items: int) -> Iterator[Notice]:
+def _stuck_notices(items: int) -> Iterator[Notice]:
     if items:
         text = f"{count_of(items, 'item')} of a dead worker wait: no live worker runs their handler."
         yield Notice("bad", "warn", text, "/jobs?state=running", "Running jobs")
 
 
-def _idle(backlog: Sequence[Backlog], alive: Sequence[WorkerView]) -> Iterator[Notice]:
+def _idle_notices(backlog: Sequence[Backlog], alive: Sequence[WorkerView]) -> Iterator[Notice]:
     served = {handler for worker in alive for handler in worker.handlers}
     idle = [queue for queue in backlog if queue.handler not in served and queue.items]
     for queue in idle[:LINES_OF_A_KIND]:
@@ -95,32 +95,32 @@ def _idle(backlog: Sequence[Backlog], alive: Sequence[WorkerView]) -> Iterator[N
         yield Notice("bad", "warn", text, "/jobs", "Jobs")
 
 
-def _dead(items: int, alarm: int) -> Iterator[Notice]:
+def _dead_letter_notices(items: int, alarm: int) -> Iterator[Notice]:
     if items > alarm:
-        many = _up_to(items, alarm + COUNTED_BEYOND)
+        many = _count_up_to(items, alarm + COUNTED_BEYOND)
         text = f"{many} failed permanently in the last 24 hours; the alarm threshold is {alarm:,}."
         yield Notice("bad", "warn", text, "/dead-letters", "Dead letters")
 
 
-def _up_to(items: int, counted_max: int) -> str:
+def _count_up_to(items: int, counted_max: int) -> str:
     return f"{items:,} or more items" if items >= counted_max else count_of(items, "item")
 
 
-def _alarms(raised: Iterable[AlarmStanding]) -> Iterator[Notice]:
+def _alarm_notices(raised: Iterable[AlarmStanding]) -> Iterator[Notice]:
     """Alarms of the whole database. Dead letters are left out: each owner sees their own at once."""
     for reading in (standing.reading for standing in raised if standing.reading.alarm is not Alarm.DEAD_LETTERS):
         text = f"{reading.words}: {WORDING[reading.alarm].advice}."
         yield Notice("bad", "warn", text, *ALARM_PAGES[reading.alarm])
 
 
-def _unknown(items: int) -> Iterator[Notice]:
+def _unknown_notices(items: int) -> Iterator[Notice]:
     if items:
-        many = _up_to(items, UNKNOWN_COUNTED_MAX)
+        many = _count_up_to(items, UNKNOWN_COUNTED_MAX)
         text = f"The outcome of {many} is unknown: the calls may have been processed and paid. Please decide."
         yield Notice("warn", "warn", text, f"/dead-letters?flaw={Flaw.UNKNOWN.value}", "Decide")
 
 
-def _budgets(jobs: Sequence[JobView]) -> Iterator[Notice]:
+def _budget_notices(jobs: Sequence[JobView]) -> Iterator[Notice]:
     near = [job for job in jobs if job.held_by_budget or is_near_budget(job)]
     for job in near[:LINES_OF_A_KIND]:
         if job.held_by_budget:
@@ -130,7 +130,7 @@ def _budgets(jobs: Sequence[JobView]) -> Iterator[Notice]:
         yield Notice("warn", "warn", text, f"/jobs/{job.id}", f"Job {job.id}")
 
 
-async def _late(visit: Visit) -> list[Notice]:
+async def _late_notices(visit: Visit) -> list[Notice]:
     late = await visit.service.store.inbox.late(visit.owner, None, LATE_LOOKED)
     open_ones = [one for one in late if one.accepted_at is None and one.item_state == "failed"]
     return [
@@ -149,7 +149,7 @@ router = APIRouter(include_in_schema=False)
 
 JOBS_SHOWN: Final = 10
 JOBS_LOOKED: Final = 200
-QUEUES_SHOWN: Final = 20  # for each of them one more is asked
+QUEUES_SHOWN: Final = 20  # each of them costs one more query
 HOUR: Final = charts.SPANS[0]
 DAY_MINUTES: Final = 1_440
 
@@ -164,7 +164,7 @@ async def show_home(request: Request) -> Response:
     visit = await visit_to_read(request)
     store, now = visit.service.store, visit.service.main.clock.now_ms()
     found = await store.job_views.open_jobs(visit.owner, JOBS_LOOKED)
-    jobs = sorted(found, key=lambda job: job.state is not JobState.RUNNING)  # else as they came, the newest first
+    jobs = sorted(found, key=lambda job: job.state is not JobState.RUNNING)  # then the newest first
     backlog = await store.job_views.backlog(visit.owner)
     largest = sorted(backlog, key=lambda one: -one.items)[:QUEUES_SHOWN]
     queues = [QueueView(one, await store.item_views.waiting_since(one.handler, visit.owner)) for one in largest]
@@ -177,12 +177,12 @@ async def show_home(request: Request) -> Response:
         queues=queues,
         smaller_queues=len(backlog) - len(queues),
         unfinished=sum(one.items for one in backlog),
-        **await _measured(visit, now),
+        **await _figures(visit, now),
     )
 
 
-async def _measured(visit: Visit, now: int) -> dict[str, Any]:
-    measures, span = visit.service.store.measures, charts.span_named(visit.asked.get("span"))
+async def _figures(visit: Visit, now: int) -> dict[str, Any]:
+    measures, span = visit.service.store.measures, charts.span_named(visit.query.get("span"))
     steps = await measures.steps(visit.owner, charts.first_minute(span, now), span.step)
     hour = steps if span is HOUR else await measures.steps(visit.owner, charts.first_minute(HOUR, now), HOUR.step)
     day = (await measures.by_provider(visit.owner, now // MINUTE_MS - DAY_MINUTES)).values()

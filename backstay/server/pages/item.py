@@ -1,29 +1,170 @@
 """One item: its timeline, request, result, log and cost; retry it, or accept a late result."""
 
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
+from backstay.core.breaker import BreakerState, act_of
 from backstay.core.callbacks import result_of
-from backstay.core.display import visible
+from backstay.core.display import show_span, visible
 from backstay.core.errors import FilesUnreachable, NotAllowed
 from backstay.core.ids import job_of, show_item
+from backstay.core.outcomes import ASKED_AGAIN
 from backstay.core.states import ItemState
 from backstay.server.api.items import log_chunks, log_pieces, read_result, stream_log
 from backstay.server.auth import operates
 from backstay.server.cursors import item_number, row_number
-from backstay.server.etags import JSON
 from backstay.server.pages import layout
+from backstay.server.pages.dead_letters import wake
 from backstay.server.pages.figures import LINES, excerpt
 from backstay.server.pages.layout import redirect_with_notice
 from backstay.server.pages.page_request import Visit, visit_to_act, visit_to_read
 from backstay.server.pages.providers import breaker_events
-from backstay.server.pages.timeline import Around, story
 from backstay.server.service import Service
+from backstay.server.shapes import JSON
 from backstay.store.inbox import LateResult
+from backstay.store.item_views import AttemptView, ItemDetail
 from backstay.store.keys import Role
-from backstay.store.story import ItemReport, provider_of, read_item_story
+from backstay.store.story import EventView, ItemReport, is_no_try, provider_of, read_item_story
+
+WAIT_MS_MIN: Final = 1_000  # shorter waits are not shown
+HELD_STATES: Final = {act_of(state): state for state in (BreakerState.OPEN, BreakerState.HELD)}
+REQUEUED: Final = ("retried", "replayed")  # after these an item waits again
+
+Kind = Literal["", "good", "bad", "warn", "wait"]
+
+
+class Entry(NamedTuple):
+    at: int
+    kind: Kind
+    what: str
+    details: tuple[str, ...] = ()
+    attempt: AttemptView | None = None
+
+
+class Mark(NamedTuple):
+    """The start of a wait, and the attempt before it."""
+
+    at: int
+    attempt: AttemptView | None = None
+
+
+class Around(NamedTuple):
+    """Events of the provider and the job, which may have kept the item waiting; the oldest first."""
+
+    provider: str
+    breaker: Sequence[EventView] = ()
+    job: Sequence[EventView] = ()
+
+
+def story(item: ItemDetail, attempts: Sequence[AttemptView], acts: Sequence[EventView], around: Around) -> list[Entry]:
+    """The timeline of an item: acts, waits and attempts, in the order of time."""
+    entries = [Entry(item.created_at, "", "Submitted")]
+    entries += [_act(act) for act in acts]
+    marks: list[Mark] = [Mark(item.created_at), *(Mark(act.at) for act in acts if act.act in REQUEUED)]
+    for attempt, last in zip(attempts, [None, *attempts], strict=False):
+        started = _start_of(item, attempt, last)
+        known = [mark for mark in marks if mark.at <= started]
+        since, before = max(known, default=Mark(started), key=lambda mark: mark.at)
+        # An end that is not a try was still sent, as a provider's task, if it started after the wait began.
+        sent = attempt.started_at if since <= attempt.started_at < started else started
+        if sent - since >= WAIT_MS_MIN:
+            entries.append(_wait(since, sent, before, around))
+        if started - sent >= WAIT_MS_MIN:
+            entries.append(Entry(sent, "wait", f"Waited {show_span(started - sent)}", ("for the provider's answer",)))
+        entries.append(_end(attempt, started) if is_no_try(attempt, last) else _attempt(attempt, started))
+        marks.append(Mark(attempt.ended_at or started, attempt))
+    return sorted(entries, key=lambda entry: entry.at)
+
+
+def _start_of(item: ItemDetail, attempt: AttemptView, last: AttemptView | None) -> int:
+    """When the wait before an attempt was over: at the start of the try, or at an end without a try."""
+    end = attempt.ended_at or item.finished_at or item.created_at
+    return end if is_no_try(attempt, last) else attempt.started_at or end
+
+
+def _end(attempt: AttemptView, at: int) -> Entry:
+    said = (attempt.error_code,) if attempt.error_code else ()
+    return Entry(
+        at,
+        "bad" if attempt.outcome == "failed" else "",
+        f"Ended without another attempt: {attempt.outcome}",
+        said,
+        attempt,
+    )
+
+
+def _attempt(attempt: AttemptView, started: int) -> Entry:
+    kinds: dict[str, Kind] = {
+        "succeeded": "good",
+        "failed": "bad",
+        "retry": "warn",
+        "unknown": "warn",
+        ASKED_AGAIN: "warn",
+    }
+    took = max((attempt.ended_at or started) - started, 0)
+    said = [f"took {show_span(took)}" if took >= 1_000 else f"took {took} ms"]
+    if attempt.provider_status is not None:
+        said.append(f"the provider answered {attempt.provider_status}")
+    if attempt.error_code:
+        said.append(attempt.error_code)
+    what = f"Call {attempt.number}: {attempt.outcome.replace('_', ' ')}"
+    return Entry(started, kinds.get(attempt.outcome, ""), what, tuple(said), attempt)
+
+
+def _act(act: EventView) -> Entry:
+    words = {
+        "retried": "Retried",
+        "replayed": "Replayed",
+        "repeat": "Sent again",
+        "late_accepted": "Late result accepted",
+    }
+    what = words.get(act.act, act.act.replace("_", " ").capitalize())
+    return Entry(act.at, "", what, (act.detail,) if act.detail else ())
+
+
+def _wait(since: int, until: int, before: AttemptView | None, around: Around) -> Entry:
+    reasons = [*_holds(since, until, around), *_pauses(since, until, around)]
+    if before is not None and before.error_code:
+        reasons.append(f"for a retry after {before.error_code}")
+    return Entry(since, "wait", f"Waited {show_span(until - since)}", tuple(reasons or ["in the queue of its handler"]))
+
+
+def _holds(since: int, until: int, around: Around) -> Iterator[str]:
+    for start, end, word, detail in _stretches(around.breaker):
+        if start < until and (end is None or end > since):
+            because = f": {detail}" if detail else ""
+            yield f"provider {around.provider} was {word}{because}"
+
+
+def _stretches(events: Sequence[EventView]) -> Iterator[tuple[int, int | None, str, str]]:
+    """When a breaker let nothing through: from, to, in which state, why."""
+    began: tuple[int, str, str] | None = None
+    for event in events:
+        state = HELD_STATES.get(event.act)
+        if began is not None and state is None:
+            yield began[0], event.at, began[1], began[2]
+            began = None
+        elif began is None and state is not None:
+            began = (event.at, state.value, event.detail or "")
+    if began is not None:
+        yield began[0], None, began[1], began[2]
+
+
+def _pauses(since: int, until: int, around: Around) -> Iterator[str]:
+    paused_at: int | None = None
+    for event in around.job:
+        if event.act == "paused":
+            paused_at = event.at
+        elif event.act == "resumed" and paused_at is not None:
+            if paused_at < until and event.at > since:
+                yield "its job was paused"
+            paused_at = None
+    if paused_at is not None and paused_at < until:
+        yield "its job was paused"
+
 
 router = APIRouter(include_in_schema=False)
 
@@ -35,7 +176,7 @@ ACTS_LOOKED: Final = 200
 class Log(NamedTuple):
     text: str
     is_cut: bool = False
-    is_away: bool = False  # the place for files does not answer
+    is_away: bool = False  # the storage for files does not answer
 
 
 @router.get("/items/{item_id}")
@@ -51,7 +192,7 @@ async def show(request: Request, item_id: str) -> Response:
         "item.html",
         item=shown.view,
         reasons=shown.reasons,
-        story=story(shown.view, shown.attempts, shown.events, await _around(visit, shown)),
+        story=story(shown.view, shown.attempts, shown.events, await _events_around(visit, shown)),
         last=last,
         cost_micros=sum(costs) if costs else None,
         tokens=[sum(getattr(one, name) or 0 for one in shown.attempts) for name in ("input_tokens", "output_tokens")],
@@ -64,7 +205,7 @@ async def show(request: Request, item_id: str) -> Response:
     )
 
 
-async def _around(visit: Visit, shown: ItemReport) -> Around:
+async def _events_around(visit: Visit, shown: ItemReport) -> Around:
     store, view = visit.service.store, shown.view
     provider = provider_of(view.handler, await store.workers.page())
     breaker = await breaker_events(visit, provider, ACTS_LOOKED)
@@ -87,7 +228,7 @@ async def _why_no_retry(visit: Visit, shown: ItemReport) -> str | None:
 
 
 async def _log(service: Service, item: int) -> Log:
-    """The beginning of the handler's log; the page also works without the place for files."""
+    """The beginning of the handler's log; the page also works while the storage does not answer."""
     text = bytearray()
     try:
         pieces = await log_pieces(service, item)
@@ -110,7 +251,7 @@ def _result(late: LateResult) -> str:
 async def show_request(request: Request, item_id: str) -> Response:
     visit = await visit_to_read(request)
     bodies = await visit.service.store.item_views.bodies(item_number(item_id), visit.owner)
-    return _as_file(bodies.payload, f"item-{show_item(item_number(item_id))}-request.json")
+    return _download(bodies.payload, f"item-{show_item(item_number(item_id))}-request.json")
 
 
 @router.get("/items/{item_id}/result")
@@ -132,7 +273,7 @@ async def show_log(request: Request, item_id: str) -> Response:
 async def show_late(request: Request, number: str) -> Response:
     visit = await visit_to_read(request)
     late = await visit.service.store.inbox.late_result(row_number(number, "late result"), visit.owner)
-    return _as_file(_result(late), f"item-{show_item(late.item_id)}-late-result.json")
+    return _download(_result(late), f"item-{show_item(late.item_id)}-late-result.json")
 
 
 @router.post("/late-results/{number}/accept")
@@ -149,6 +290,19 @@ async def accept_late(request: Request, number: str) -> Response:
     return redirect_with_notice(visit, path, f"The late result was accepted: the item has succeeded in job {job}.")
 
 
-def _as_file(text: str | None, name: str) -> Response:
+@router.post("/items/{item_id}/retry")
+async def retry_item(request: Request, item_id: str) -> Response:
+    visit, item = await visit_to_act(request), item_number(item_id)
+    path = f"/items/{show_item(item)}"
+    await visit.service.store.item_views.row(item, visit.owner)
+    try:
+        await visit.service.store.jobs.retry(job_of(item), visit.owner, item)
+    except NotAllowed as refused:
+        return redirect_with_notice(visit, path, refused.message, "refused")
+    await wake(visit)
+    return redirect_with_notice(visit, path, f"Item {show_item(item)} is queued again; its attempts were reset.")
+
+
+def _download(text: str | None, name: str) -> Response:
     headers = {"content-disposition": f'attachment; filename="{name}"'}
     return Response((text or "null").encode("utf-8", "replace"), headers=headers, media_type=JSON)

@@ -1,4 +1,5 @@
-"""Jobs: the list, with a filter and a search that live in the URL; and one job with its items."""
+"""Jobs: the list, with filter and search in the URL; one job with its items; and pause, resume, cancel, retry and
+settling money of unknown outcome. An act that cannot be undone asks first."""
 
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
@@ -6,17 +7,42 @@ from typing import Final, Literal, NamedTuple
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
-from backstay.core.errors import ErrorCode, NotFound
+from backstay.core.display import show_ceiling
+from backstay.core.errors import ErrorCode, NotAllowed, NotFound, UsageError
 from backstay.core.ids import POSITIONS_MAX, show_item
 from backstay.core.states import ItemState, JobState
 from backstay.server import cursors
+from backstay.server.api.jobs import UNKNOWN_MICROS_MAX
 from backstay.server.api.results import stream_results
+from backstay.server.auth import operates
 from backstay.server.cursors import item_number, job_number
+from backstay.server.job_control import cancel_job
 from backstay.server.pages import layout
-from backstay.server.pages.figures import outlook
-from backstay.server.pages.page_request import Visit, visit_to_read, whole_number
+from backstay.server.pages.dead_letters import (
+    PACE,
+    rate_of,
+    replay_letters,
+    replay_sentences,
+    replayed_sentence,
+    wake,
+    would_replay,
+)
+from backstay.server.pages.figures import count, count_of, outlook
+from backstay.server.pages.layout import Field, redirect_with_notice
+from backstay.server.pages.page_request import (
+    Visit,
+    read_error_code,
+    read_flaw,
+    visit_to_act,
+    visit_to_read,
+    whole_number,
+)
+from backstay.server.problems import Problem
+from backstay.store.dead_letters import LetterFilter
 from backstay.store.item_views import ItemFilter
 from backstay.store.job_views import FAILURES_COUNTED_MAX, FailureGroup, JobFilter
+from backstay.store.jobs import MoneyVerdict
+from backstay.store.keys import Role
 
 router = APIRouter(include_in_schema=False)
 
@@ -25,7 +51,7 @@ TEXT_MAX: Final = 200
 
 
 class JobsQuery(NamedTuple):
-    """What the query string asks for."""
+    """The filter in the query string."""
 
     state: str = ""
     handler: str = ""
@@ -41,7 +67,7 @@ class JobsQuery(NamedTuple):
         return {"state": self.state, "handler": self.handler, "q": self.q}
 
 
-def wanted_of(asked: Mapping[str, str]) -> JobsQuery:
+def jobs_query_of(asked: Mapping[str, str]) -> JobsQuery:
     state = asked.get("state", "")
     return JobsQuery(
         state if state in {known.value for known in JobState} else "",
@@ -54,14 +80,14 @@ def wanted_of(asked: Mapping[str, str]) -> JobsQuery:
 @router.get("/jobs")
 async def list_jobs(request: Request) -> Response:
     visit = await visit_to_read(request)
-    wanted = wanted_of(visit.asked)
-    direct = await _named(visit, wanted.q) if wanted.q and not wanted.cursor else None
+    wanted = jobs_query_of(visit.query)
+    direct = await _page_of_id(visit, wanted.q) if wanted.q and not wanted.cursor else None
     if direct is not None:
         return RedirectResponse(direct, 303)
     what = "\0".join(("page-of-jobs", *wanted.link.values()))
-    before = cursors.take(visit.service, visit.owner, what, wanted.cursor or None)
+    before = cursors.decode(visit.service, visit.owner, what, wanted.cursor or None)
     found, following = await visit.service.store.job_views.choose(visit.owner, wanted.chosen, before, ROWS)
-    cursor = cursors.give(visit.service, visit.owner, what, following)
+    cursor = cursors.encode(visit.service, visit.owner, what, following)
     now = visit.service.main.clock.now_ms()
     return await layout.show_page(
         visit,
@@ -74,8 +100,8 @@ async def list_jobs(request: Request) -> Response:
     )
 
 
-async def _named(visit: Visit, text: str) -> str | None:
-    """A search for an id of the visitor's own leads straight to its page."""
+async def _page_of_id(visit: Visit, text: str) -> str | None:
+    """The page of a job or an item, if the text is the id of one of the visitor's own."""
     store = visit.service.store
     try:
         if "-" in text:
@@ -95,7 +121,7 @@ ENDED: Final[tuple[Ended, ...]] = ("succeeded", "failed", "skipped", "cancelled"
 
 
 class ItemsQuery(NamedTuple):
-    """Which of its items the query string asks for."""
+    """The filter for items of a job in the query string."""
 
     state: str = ""
     code: str = ""
@@ -131,11 +157,11 @@ async def show_job(request: Request, job_id: str) -> Response:
     visit = await visit_to_read(request)
     store, job = visit.service.store, job_number(job_id)
     view = await store.job_views.get(job, visit.owner)
-    wanted = items_query_of(visit.asked)
+    wanted = items_query_of(visit.query)
     what = "\0".join(("page-of-items", str(job), *wanted.link.values()))
-    after = cursors.take(visit.service, visit.owner, what, wanted.cursor or None)
+    after = cursors.decode(visit.service, visit.owner, what, wanted.cursor or None)
     items, following = await store.item_views.page(job, visit.owner, wanted.chosen, after, ROWS)
-    cursor, path = cursors.give(visit.service, visit.owner, what, following), f"/jobs/{job}"
+    cursor, path = cursors.encode(visit.service, visit.owner, what, following), f"/jobs/{job}"
     return await layout.show_page(
         visit,
         "job.html",
@@ -162,12 +188,167 @@ async def _failures(visit: Visit, job: int) -> list[FailuresView]:
 
 @router.get("/jobs/{job_id}/results.jsonl")
 async def download_results(request: Request, job_id: str) -> Response:
-    """What has ended so far, all or with one state, as a file."""
+    """The ended items as a file: all of them, or those with one state."""
     visit = await visit_to_read(request)
-    chosen = next((state for state in ENDED if state == visit.asked.get("state")), None)
+    chosen = next((state for state in ENDED if state == visit.query.get("state")), None)
     response = await stream_results(
         visit.principal, visit.service, job_id, chosen, after=-1, payload=chosen == "failed"
     )
     name = f"job-{job_number(job_id)}-{chosen or 'results'}.jsonl"
     response.headers["content-disposition"] = f'attachment; filename="{name}"'
     return response
+
+
+BOOK: Final = "book"
+RELEASE: Final = "release"
+
+
+@router.post("/jobs/{job_id}/pause")
+async def pause(request: Request, job_id: str) -> Response:
+    visit, job = await visit_to_act(request), job_number(job_id)
+    try:
+        await visit.service.client(visit.owner).job(job).pause()
+    except NotAllowed as refused:
+        return _redirect_refused(visit, job, refused)
+    return redirect_with_notice(visit, f"/jobs/{job}", f"Job {job} is paused. Running calls finish.")
+
+
+@router.post("/jobs/{job_id}/resume")
+async def resume(request: Request, job_id: str) -> Response:
+    visit, job = await visit_to_act(request), job_number(job_id)
+    try:
+        await visit.service.client(visit.owner).job(job).resume()
+    except NotAllowed as refused:
+        return _redirect_refused(visit, job, refused)
+    visit.service.wake()
+    return redirect_with_notice(visit, f"/jobs/{job}", f"Job {job} is resumed.")
+
+
+@router.get("/jobs/{job_id}/cancel")
+async def ask_cancel(request: Request, job_id: str) -> Response:
+    visit, job = await visit_to_read(request, Role.WRITE), job_number(job_id)
+    view = await visit.service.store.job_views.get(job, visit.owner)
+    left = view.total - view.done
+    sentences = [
+        f"{count_of(left, 'item')} of {count(view.total)} have not ended and will be cancelled.",
+        "Running calls may finish; calls that are cut off may have been paid. This cannot be undone.",
+    ]
+    return await layout.ask_to_confirm(
+        visit,
+        title=f"Cancel job {job}?",
+        sentences=sentences if not view.ended else [f"Job {job} is {view.state.value}: there is nothing to cancel."],
+        action=f"/jobs/{job}/cancel",
+        act=f"Cancel {count_of(left, 'item')}" if not view.ended else "",
+        danger=True,
+        back=f"/jobs/{job}",
+    )
+
+
+@router.post("/jobs/{job_id}/cancel")
+async def cancel(request: Request, job_id: str) -> Response:
+    visit, job = await visit_to_act(request), job_number(job_id)
+    try:
+        await cancel_job(visit.service, job, visit.owner)
+    except NotAllowed as refused:
+        return _redirect_refused(visit, job, refused)
+    return redirect_with_notice(visit, f"/jobs/{job}", f"Job {job} is being cancelled.")
+
+
+@router.get("/jobs/{job_id}/retry")
+async def ask_retry(request: Request, job_id: str) -> Response:
+    """Shows how many items it would queue, and asks. Items whose source file is gone do not count."""
+    visit, job = await visit_to_read(request, Role.WRITE), job_number(job_id)
+    code, flaw = read_error_code(visit.query.get("code")), read_flaw(visit.query.get("flaw"))
+    await visit.service.store.job_views.get(job, visit.owner)
+    found = await would_replay(visit, LetterFilter(job, code, flaw=flaw))
+    return await layout.ask_to_confirm(
+        visit,
+        title=f"Retry failed items of job {job}" + (f" with {code}" if code else ""),
+        sentences=replay_sentences(found),
+        action=f"/jobs/{job}/retry",
+        fields={"code": code or "", "flaw": visit.query.get("flaw", ""), "expected": str(found.items)},
+        asks=[PACE],
+        act=f"Retry {count_of(found.items, 'item')}" if found.items else "",
+        back=f"/jobs/{job}",
+    )
+
+
+@router.post("/jobs/{job_id}/retry")
+async def retry(request: Request, job_id: str) -> Response:
+    visit, job = await visit_to_act(request), job_number(job_id)
+    await visit.service.store.job_views.get(job, visit.owner)
+    wanted = LetterFilter(job, read_error_code(visit.form.get("code")), flaw=read_flaw(visit.form.get("flaw")))
+    done = await replay_letters(visit, wanted, rate_of(visit.form))
+    is_vain = done is not None and not done.items
+    return redirect_with_notice(visit, f"/jobs/{job}", replayed_sentence(done), "refused" if is_vain else "done")
+
+
+@router.get("/jobs/{job_id}/settle-unknown")
+async def ask_settle_unknown(request: Request, job_id: str) -> Response:
+    visit, job = await visit_to_read(request, Role.WRITE), job_number(job_id)
+    view, paid = await visit.service.store.job_views.get(job, visit.owner), _is_paid(visit.query)
+    amount = show_ceiling(view.unknown_micros)
+    if paid:
+        title, then = f"Book money that job {job} may have spent", "The money then counts as spent."
+    else:
+        title, then = f"Release money that job {job} may have spent", "The money is then available to the budget again."
+    why = f"It is not known whether {amount} was paid: the answers were lost. Check the provider's bill."
+    return await layout.ask_to_confirm(
+        visit,
+        title=title,
+        sentences=[why, f"{then} This cannot be undone."] if view.unknown_micros else ["There is nothing to settle."],
+        action=f"/jobs/{job}/settle-unknown",
+        fields={"act": BOOK if paid else RELEASE, "expected": str(view.unknown_micros)},
+        asks=[Field("amount", "Dollars", f"Leave empty for the whole amount: {amount}.")],
+        act=("Book it as spent" if paid else "Release it") if view.unknown_micros else "",
+        danger=not paid,
+        back=f"/jobs/{job}",
+    )
+
+
+@router.post("/jobs/{job_id}/settle-unknown")
+async def settle_unknown(request: Request, job_id: str) -> Response:
+    """Settles only the sum that the form showed: sent twice, or after the sum has changed, it changes nothing."""
+    visit, job = await visit_to_act(request), job_number(job_id)
+    expected = whole_number(visit.form.get("expected", ""), UNKNOWN_MICROS_MAX)
+    if expected is None:
+        raise Problem(422, "the form does not contain the amount that it showed", hint="go back and reload the page")
+    paid = _is_paid(visit.form)
+    shared = operates(visit.principal, visit.service)
+    verdict = MoneyVerdict(paid, visit.name, _micros(visit.form.get("amount", "")), expected, shared)
+    try:
+        micros = await visit.service.store.jobs.settle_unknown(job, visit.owner, verdict)
+    except (NotAllowed, UsageError) as refused:
+        return _redirect_refused(visit, job, refused)
+    await wake(visit)
+    done = "booked as spent" if paid else "given back to the budget"
+    return redirect_with_notice(visit, f"/jobs/{job}", f"{show_ceiling(micros)} of job {job} is {done}.")
+
+
+def _is_paid(given: Mapping[str, str]) -> bool:
+    act = given.get("act", "")
+    if act not in (BOOK, RELEASE):
+        raise Problem(400, f"there is no act {act[:40]}", hint=f"act is {BOOK} or {RELEASE}")
+    return act == BOOK
+
+
+def _micros(text: str) -> int | None:
+    """An amount of dollars as a person writes it; None: the whole amount."""
+    text = text.strip().removeprefix("$").replace(",", ".")
+    if not text:
+        return None
+    whole, _, rest = text.partition(".")
+    micros = whole_number(f"{whole or '0'}{rest.ljust(6, '0')}" if len(rest) <= 6 else "", UNKNOWN_MICROS_MAX)
+    if micros is None:
+        raise Problem(
+            422,
+            f"{text[:40]!r} is not an amount of dollars",
+            hint="write an amount like 1.92, or leave the field empty",
+        )
+    return micros
+
+
+def _redirect_refused(visit: Visit, job: int, refused: NotAllowed | UsageError) -> Response:
+    return redirect_with_notice(
+        visit, f"/jobs/{job}", refused.message[:1].upper() + refused.message[1:] + ".", "refused"
+    )

@@ -1,4 +1,4 @@
-"""Keys, for admins: make one, which is shown once; rotate; revoke."""
+"""Keys, for admins: create one, which is shown once; rotate; revoke."""
 
 from typing import Final
 
@@ -25,13 +25,13 @@ async def list_keys(request: Request) -> Response:
 
 @router.post("/keys")
 async def create(request: Request) -> Response:
-    """Answers with the key itself, and not by a redirect: nothing may keep it."""
+    """Answers with the key itself instead of a redirect, so that nothing stores it."""
     visit = await visit_to_act(request, Role.ADMIN)
     role = visit.form.get("role", "")
     if role not in {known.value for known in Role}:
         raise Problem(422, "the role must be read, write or admin")
     made = await visit.service.store.keys.create(
-        visit.owner, Role(role), visit.form.get("name", "").strip(), _lives(visit.form.get("days", ""))
+        visit.owner, Role(role), visit.form.get("name", "").strip(), _read_lifetime(visit.form.get("days", ""))
     )
     return await _show_keys(visit, made)
 
@@ -73,7 +73,7 @@ async def _show_keys(visit: Visit, made: NewKey | None = None) -> Response:
     )
 
 
-def _lives(days: str) -> float | None:
+def _read_lifetime(days: str) -> float | None:
     if not days.strip():
         return None
     number = whole_number(days, DAYS_MAX)

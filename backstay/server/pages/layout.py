@@ -1,10 +1,12 @@
-"""Puts a view into its template, with navigation, banner and notices; and the files that pages load."""
+"""What all pages share: the template with navigation, banner and notices, static files, security headers, and errors as
+pages."""
 
 import base64
 import binascii
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final, Literal, NamedTuple
@@ -13,15 +15,17 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backstay.core.breaker import Breaker, BreakerState
-from backstay.core.errors import NotFound
+from backstay.core.errors import BackstayError, NotFound
 from backstay.core.ids import job_of, position_of, show_item
-from backstay.server.api.providers import shown_breakers
+from backstay.server.api.providers import visible_breakers
 from backstay.server.pages import page_request
 from backstay.server.pages.figures import FILTERS
-from backstay.server.pages.page_request import TOKEN_FIELD, Visit, here, is_https, local
-from backstay.server.problems import Problem
+from backstay.server.pages.page_request import TOKEN_FIELD, Visit, is_https, local_path, own_path, visit_of_anyone
+from backstay.server.problems import MEDIA_TYPE, OPENAI_PATHS, Problem, problem_json, problem_of, wants_html
 from backstay.server.service import Service, root_of
 from backstay.store.keys import Role
 
@@ -39,7 +43,7 @@ class Asset(NamedTuple):
 
 @cache
 def assets() -> dict[str, Asset]:
-    """All there are; nothing else of the disk can be asked for."""
+    """All static files; no other file can be requested."""
     found = {}
     for file in files("backstay.server.pages").joinpath("static").iterdir():
         kind = TYPES.get(file.name.rpartition(".")[2])
@@ -79,8 +83,8 @@ class Flash(NamedTuple):
 
 
 def redirect_with_notice(visit: Visit, path: str, text: str, kind: Literal["done", "refused"] = "done") -> Response:
-    """To the page that shows what was done, with a sentence about it; loading that again does nothing again."""
-    response = RedirectResponse(local(path), 303)
+    """Redirects to a page that shows a notice. Reloading that page does not repeat the act."""
+    response = RedirectResponse(local_path(path), 303)
     said = base64.urlsafe_b64encode(json.dumps([kind, text[:TEXT_MAX]]).encode()).decode()
     value = f"{said}.{visit.service.signer.tag('flash', said)}"
     secure = is_https(visit.request, visit.service)
@@ -88,8 +92,8 @@ def redirect_with_notice(visit: Visit, path: str, text: str, kind: Literal["done
     return response
 
 
-def read(request: Request, service: Service) -> Flash | None:
-    """What the last form left, if this service wrote it."""
+def read_notice(request: Request, service: Service) -> Flash | None:
+    """The notice of the last form, if this service signed it."""
     said, _, tag = request.cookies.get(COOKIE, "")[:_LENGTH_MAX].partition(".")
     if not said or not service.signer.fits(tag, "flash", said):
         return None
@@ -138,27 +142,27 @@ def templates() -> Environment:
 
 
 async def show_page(visit: Visit, template: str, status: int = 200, **values: Any) -> Response:
-    """A whole page, or with `?part=` one block of it: what a script puts in the place of the one that is there."""
+    """A whole page, or with `?part=` one block of it, which a script puts in place of the old one."""
     found = templates().get_template(template)
-    part = visit.asked.get("part")
+    part = visit.query.get("part")
     if part is not None:
         if part not in found.blocks:
             raise Problem(404, f"this page has no section {part[:40]}")
-        context = found.new_context(_with_macros({**_around(visit), **values}))
+        context = found.new_context(_with_macros({**_shared_values(visit), **values}))
         return HTMLResponse("".join(found.blocks[part](context)), status)
-    said = read(visit.request, visit.service)
+    said = read_notice(visit.request, visit.service)
     busy = await busy_providers(visit) if visit.who is not None else ()
-    text = found.render(_with_macros({**_around(visit), "busy": busy, "flash": said, **values}))
+    text = found.render(_with_macros({**_shared_values(visit), "busy": busy, "flash": said, **values}))
     response = HTMLResponse(text, status)
     if COOKIE in visit.request.cookies:
         response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
     if visit.is_new:
-        page_request.give(response, visit.request, visit.service, visit.session)
+        page_request.set_session_cookie(response, visit.request, visit.service, visit.session)
     return response
 
 
 class Field(NamedTuple):
-    """Something that a question asks for besides yes."""
+    """An input field of a confirmation."""
 
     name: str
     label: str
@@ -177,7 +181,7 @@ async def ask_to_confirm(
     asks: Sequence[Field] = (),
     danger: bool = False,
 ) -> Response:
-    """A question before an act, on a page of its own or in a dialog; without an `act` there is nothing to be done."""
+    """Asks for confirmation, on a page or in a dialog. Without `act` there is nothing to confirm."""
     around: dict[str, Any] = {"action": action, "act": act, "back": back, "danger": danger}
     values: dict[str, Any] = {
         "title": title,
@@ -188,7 +192,7 @@ async def ask_to_confirm(
     return await show_page(visit, "confirm.html", **values, **around)
 
 
-def _around(visit: Visit) -> dict[str, Any]:
+def _shared_values(visit: Visit) -> dict[str, Any]:
     request = visit.request
     return {
         "visit": visit,
@@ -199,13 +203,13 @@ def _around(visit: Visit) -> dict[str, Any]:
         "places": [place for place in PLACES if visit.may(place.role)],
         "root": root_of(request),
         "path": request.url.path,
-        "here": here(request),
+        "here": own_path(request),
         "now": visit.service.main.clock.now_ms(),
     }
 
 
-def bare(request: Request, template: str, status: int, **values: Any) -> Response:
-    """A page for when nobody can say who looks at it: the database does not answer, or something broke."""
+def show_without_visit(request: Request, template: str, status: int, **values: Any) -> Response:
+    """A page without a visitor, because the database does not answer or an unexpected error occurred."""
     around: dict[str, Any] = {
         "visit": None,
         "who": None,
@@ -221,7 +225,7 @@ def bare(request: Request, template: str, status: int, **values: Any) -> Respons
 
 
 def _with_macros(values: dict[str, Any]) -> dict[str, Any]:
-    """As `m`, not by an import: a block that is shown alone would not have it."""
+    """Passes the macros as `m`: a block that is rendered alone would not have an import."""
     return {**values, "m": templates().get_template("macros.html").make_module(values)}
 
 
@@ -231,12 +235,106 @@ def theme_of(request: Request) -> str:
 
 
 async def busy_providers(visit: Visit) -> list[Breaker]:
-    """Those that take nothing now."""
-    breakers, _ = await shown_breakers(visit.service, visit.principal)
+    """The providers that are not called now."""
+    breakers, _ = await visible_breakers(visit.service, visit.principal)
     return [one for one in breakers.values() if one.state is not BreakerState.CLOSED][:BUSY_MAX]
 
 
 def query(path: str, wanted: Mapping[str, Any]) -> str:
-    """A link that holds a filter: what is not set is not in it."""
+    """A link with a filter in its query string, without empty values."""
     given = {name: value for name, value in wanted.items() if value not in (None, "")}
     return f"{path}?{urlencode(given)}" if given else path
+
+
+OTHERS: Final = ("/api/", "/callbacks/", *OPENAI_PATHS)
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+NO_STORE: Final = "no-store"
+LIVE: Final = "/live"  # which never ends
+_KEPT: Final = ("retry-after", "x-request-id", "allow")
+
+
+class PageMiddleware:
+    """Adds security headers to pages, and shows errors as pages. Requests of programs pass unchanged."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"].startswith(OTHERS):
+            return await self._app(scope, receive, send)
+        if scope["method"] == "HEAD" and scope["path"] != LIVE:
+            scope = {**scope, "method": "GET"}  # the server sends no body for HEAD
+        request, begun, body = Request(scope), False, bytearray()
+        start: Message = {}
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal begun, start
+            if message["type"] == "http.response.start":
+                start = message
+                if not _is_problem_for_browser(request, message):
+                    begun = True
+                    await send(_with_headers(message))
+            elif begun:
+                await send(message)
+            else:
+                body.extend(message.get("body", b""))
+
+        try:
+            await self._app(scope, receive, send_with_headers)
+        except Exception as error:
+            if not begun:
+                problem = problem_of(error)
+                page = _bare_problem_page(request, problem.body(), {}) if wants_html(request) else problem_json(problem)
+                await page(scope, receive, _add_headers_to(send))
+            raise
+        if not begun and start:
+            kept = {n: v for n, v in MutableHeaders(raw=start["headers"]).items() if n in _KEPT}
+            await (await _problem_page(request, json.loads(bytes(body)), kept))(scope, receive, _add_headers_to(send))
+
+
+def _is_problem_for_browser(request: Request, start: Message) -> bool:
+    """A problem page with a message, not a redirect."""
+    kind = MutableHeaders(raw=start["headers"]).get("content-type", "")
+    return kind.startswith(MEDIA_TYPE) and start["status"] >= 400 and wants_html(request)
+
+
+def _add_headers_to(send: Send) -> Send:
+    async def send_with_headers(message: Message) -> None:
+        await send(_with_headers(message) if message["type"] == "http.response.start" else message)
+
+    return send_with_headers
+
+
+def _with_headers(message: Message) -> Message:
+    headers = MutableHeaders(raw=list(message["headers"]))
+    for name, value in HEADERS.items():
+        headers[name] = value
+    headers.setdefault("cache-control", NO_STORE)
+    return {**message, "headers": headers.raw}
+
+
+def _bare_problem_page(request: Request, body: dict[str, Any], headers: dict[str, str]) -> ASGIApp:
+    response = show_without_visit(request, "error.html", body["status"], problem=body)
+    response.headers.update(headers)
+    return response
+
+
+async def _problem_page(request: Request, body: dict[str, Any], headers: dict[str, str]) -> ASGIApp:
+    """With the navigation of the visitor, unless the database is the problem."""
+    if body["status"] < 500:
+        with suppress(BackstayError, Problem):
+            visit = await visit_of_anyone(request)
+            response = await show_page(visit, "error.html", body["status"], problem=body)
+            response.headers.update(headers)
+            return response
+    return _bare_problem_page(request, body, headers)

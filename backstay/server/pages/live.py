@@ -1,4 +1,4 @@
-"""A stream that says when something on a page has changed; the page then fetches the part of itself that shows it."""
+"""A stream that tells a page that something has changed; the page then fetches that part of itself."""
 
 import asyncio
 from typing import Final
@@ -8,9 +8,17 @@ from starlette.types import Receive, Scope, Send
 
 from backstay.clock import Tasks, wait_for_event
 from backstay.core.errors import DatabaseUnreachable
-from backstay.server.api.events import BEAT, BEAT_SECONDS, KEY_SECONDS, RETRY, SEND_SECONDS_MAX, STREAM_SECONDS_MAX
+from backstay.server.api.events import (
+    BEAT,
+    BEAT_SECONDS,
+    KEY_SECONDS,
+    RETRY,
+    SEND_SECONDS_MAX,
+    STREAM_SECONDS_MAX,
+    Subject,
+    Watcher,
+)
 from backstay.server.cursors import item_number, job_number
-from backstay.server.events import Subject, Watcher
 from backstay.server.pages.page_request import Visit, visit_of_anyone, visit_to_read
 
 router = APIRouter(include_in_schema=False)
@@ -22,7 +30,7 @@ HELLO: Final = b"event: hello\ndata: {}\n\n"
 
 @router.get("/live")
 async def watch(request: Request) -> Response:
-    """`?job=12&job=13&item=12-3`; without any it only says that the service is there."""
+    """`?job=12&job=13&item=12-3`; without any it only shows that the service is reachable."""
     visit = await visit_to_read(request)
     wanted = request.query_params.multi_items()[:SUBJECTS_MAX]
     subjects = [Subject("job", job_number(text), visit.owner) for name, text in wanted if name == "job"]
@@ -31,7 +39,7 @@ async def watch(request: Request) -> Response:
 
 
 class Pulse(Response):
-    """The stream of one page. It says nothing but that there is news: what is seen is what the page shows."""
+    """The stream of one page. It carries no data, only the fact that something changed."""
 
     media_type = "text/event-stream"
 
@@ -54,7 +62,7 @@ class Pulse(Response):
                 watcher.changed = self._news
                 watchers.append(watcher)
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await self._pour(send, watchers)
+            await self._stream(send, watchers)
         except TimeoutError:
             pass  # the client has stopped reading
         finally:
@@ -70,7 +78,7 @@ class Pulse(Response):
         self._left = True
         self._news.set()
 
-    async def _pour(self, send: Send, watchers: list[Watcher]) -> None:
+    async def _stream(self, send: Send, watchers: list[Watcher]) -> None:
         await self._send(send, RETRY + HELLO)
         now = self._clock.monotonic()
         ends_at, key_at, beat_at = now + STREAM_SECONDS_MAX, now, now
@@ -90,14 +98,14 @@ class Pulse(Response):
             await wait_for_event(self._news, KEY_SECONDS)
 
     def _is_news(self, known: dict[int, str], watchers: list[Watcher]) -> bool:
-        """So is the first look at each: it may have changed, for the last time, since the page was made."""
+        """Whether something changed. The first look counts: the subject may have changed since the page was made."""
         looked = {number: self._lookout.latest(watcher) for number, watcher in enumerate(watchers)}
         news = {number: found.id for number, found in looked.items() if found and known.get(number) != found.id}
         known.update(news)
         return bool(news)
 
     async def _may_see(self) -> bool:
-        """While the database does not answer there is nothing new to see, so nobody is sent away for it."""
+        """Whether the visitor still has access. While the database does not answer, the stream stays open."""
         try:
             who = (await visit_of_anyone(self._visit.request)).who
         except DatabaseUnreachable:

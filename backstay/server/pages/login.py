@@ -1,4 +1,4 @@
-"""Coming in with an API key, leaving, and the choice of light or dark."""
+"""Login with an API key, logout, and the choice of the light or dark theme."""
 
 from typing import Final
 
@@ -6,9 +6,9 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
 from backstay.server.pages import layout, page_request
-from backstay.server.pages.page_request import Visit, local, visit_of_anyone, with_form
+from backstay.server.pages.page_request import Visit, local_path, visit_of_anyone, with_form
 from backstay.server.problems import Problem
-from backstay.server.ratelimit import from_address
+from backstay.server.ratelimit import address_counter
 
 router = APIRouter(include_in_schema=False)
 
@@ -18,34 +18,34 @@ YEAR_SECONDS: Final = 366 * 86_400
 @router.get("/login")
 async def show_login(request: Request) -> Response:
     visit = await visit_of_anyone(request)
-    return await _form(visit, local(visit.asked.get("next")))
+    return await _form(visit, local_path(visit.query.get("next")))
 
 
 @router.post("/login")
 async def login(request: Request) -> Response:
-    """Counts guesses by their address, like guesses of keys in headers."""
+    """Attempts are counted by address, like wrong keys in headers."""
     visit = await with_form(await visit_of_anyone(request))
     limit = visit.service.rate_limit
-    left, reset = await limit.hit(from_address(request, "login"))
+    left, reset = await limit.hit(address_counter(request, "login"))
     if left < 0:
         raise Problem(429, "too many attempts to log in", hint="wait a minute", headers={"retry-after": str(reset)})
     key = await visit.service.ring.find(visit.form.get("key", "").strip())
-    following = local(visit.form.get("next"))
+    following = local_path(visit.form.get("next"))
     if key is None:
         return await _form(visit, following, 403, "This key is not valid. It may have been revoked, or have expired.")
     response = RedirectResponse(following, 303)
-    page_request.give(response, request, visit.service, page_request.begin(visit.service, key.id))
+    page_request.set_session_cookie(response, request, visit.service, page_request.begin_session(visit.service, key.id))
     return response
 
 
 @router.post("/logout")
 async def logout(request: Request) -> Response:
-    """A copy of the cookie is of no use afterwards; nor are earlier ones of the same key."""
+    """Ends all sessions of the key so far: copies of their cookies are not valid any more."""
     visit = await with_form(await visit_of_anyone(request))
     if visit.session.key_id:
         await visit.service.store.keys.end_sessions(visit.session.key_id, visit.session.issued_at)
     response = RedirectResponse("/login", 303)
-    page_request.take(response, request, visit.service)
+    page_request.delete_session_cookie(response, request, visit.service)
     return response
 
 
@@ -53,7 +53,7 @@ async def logout(request: Request) -> Response:
 async def choose_theme(request: Request) -> Response:
     visit = await with_form(await visit_of_anyone(request))
     theme = visit.form.get("theme", "")
-    response = RedirectResponse(local(visit.form.get("next")), 303)
+    response = RedirectResponse(local_path(visit.form.get("next")), 303)
     if theme in layout.THEMES:
         secure = page_request.is_https(request, visit.service)
         response.set_cookie(

@@ -10,7 +10,7 @@ from fastapi import Request, Response
 from backstay.clock import new_id
 from backstay.core.errors import ErrorCode
 from backstay.core.outcomes import Flaw
-from backstay.server.auth import Principal, from_here
+from backstay.server.auth import Principal, is_from_this_machine
 from backstay.server.problems import Problem
 from backstay.server.request_bodies import whole_bytes
 from backstay.server.service import Service, service_of
@@ -19,7 +19,7 @@ from backstay.store.keys import Role
 
 COOKIE: Final = "backstay_session"
 LIVES_MS: Final = 12 * 3_600_000
-SKEW_MS_MAX: Final = 5_000  # the server that gave it may have a clock that is ahead of this one's
+SKEW_MS_MAX: Final = 5_000  # the server that issued it may have a clock that is ahead
 _LENGTH_MAX: Final = 200
 
 
@@ -31,7 +31,7 @@ class Session(NamedTuple):
     chance: str
 
 
-def begin(service: Service, key_id: str = "") -> Session:
+def begin_session(service: Service, key_id: str = "") -> Session:
     return Session(key_id, service.main.clock.now_ms(), new_id())
 
 
@@ -40,7 +40,7 @@ def seal_session(signer: Signer, session: Session) -> str:
 
 
 def open_session(signer: Signer, text: str | None, now_ms: int) -> Session | None:
-    """The session that a cookie stands for; None when it is not ours, or its time is over."""
+    """The session in a cookie; None if we did not sign it, or it has expired."""
     parts = (text or "")[:_LENGTH_MAX].split(".")
     if len(parts) != 4 or not (parts[1].isascii() and parts[1].isdigit()):
         return None
@@ -50,7 +50,7 @@ def open_session(signer: Signer, text: str | None, now_ms: int) -> Session | Non
 
 
 def token_of(signer: Signer, session: Session) -> str:
-    """What a form brings back to show that this service made it, for this session."""
+    """The token of forms: it proves that this service made the form, for this session."""
     return signer.tag("form", session.chance)
 
 
@@ -61,7 +61,7 @@ def is_https(request: Request, service: Service) -> bool:
     return "https" in (request.url.scheme, said.strip().lower()) or str(public).startswith("https://")
 
 
-def give(response: Response, request: Request, service: Service, session: Session) -> None:
+def set_session_cookie(response: Response, request: Request, service: Service, session: Session) -> None:
     response.set_cookie(
         COOKIE,
         seal_session(service.signer, session),
@@ -73,7 +73,7 @@ def give(response: Response, request: Request, service: Service, session: Sessio
     )
 
 
-def take(response: Response, request: Request, service: Service) -> None:
+def delete_session_cookie(response: Response, request: Request, service: Service) -> None:
     secure = is_https(request, service)
     response.delete_cookie(COOKIE, path="/", secure=secure, httponly=True, samesite="strict")
 
@@ -89,7 +89,7 @@ class Visit:
     request: Request
     service: Service
     session: Session
-    is_new: bool  # the session's cookie is yet to be given
+    is_new: bool  # the cookie of the session is not set yet
     who: Principal | None
     form: Mapping[str, str]
 
@@ -99,12 +99,12 @@ class Visit:
 
     @property
     def principal(self) -> Principal:
-        assert self.who is not None, "a page for everyone asked who is there"
+        assert self.who is not None, "this page has no visitor"
         return self.who
 
     @property
     def name(self) -> str:
-        """As what a person did is written down."""
+        """The name under which acts are recorded."""
         return self.principal.name
 
     @property
@@ -112,8 +112,8 @@ class Visit:
         return token_of(self.service.signer, self.session)
 
     @property
-    def asked(self) -> Mapping[str, str]:
-        """The query, without what cannot be seen; of a name that comes twice, the last."""
+    def query(self) -> Mapping[str, str]:
+        """The query string without unprintable characters; of a repeated name, the last value."""
         return {name: "".join(filter(str.isprintable, value)) for name, value in self.request.query_params.items()}
 
     def may(self, role: Role | str) -> bool:
@@ -140,13 +140,13 @@ async def visit_of_anyone(request: Request) -> Visit:
             session = None  # revoked, expired, or logged out
         else:
             who = Principal(key.owner, key.role, key.id)
-    if who is None and service.options.open_here and from_here(request):
+    if who is None and service.options.open_here and is_from_this_machine(request):
         who = Principal(service.owner, Role.ADMIN)
-    return Visit(request, service, session or begin(service), session is None, who, {})
+    return Visit(request, service, session or begin_session(service), session is None, who, {})
 
 
 async def visit_to_read(request: Request, role: Role = Role.READ) -> Visit:
-    """A look by someone who may; a stranger is sent to the login, and comes back from there."""
+    """A visitor with the role. Without a key they are redirected to the login, and from there back."""
     visit = await visit_of_anyone(request)
     if visit.who is None:
         raise _to_login(request)
@@ -185,16 +185,16 @@ async def with_form(visit: Visit) -> Visit:
 
 
 def _from_own_page(request: Request, service: Service) -> bool:
-    """As browsers say it. The scheme is not compared: behind a proxy it may differ."""
+    """By the headers of the browser. The scheme is not compared: behind a proxy it may differ."""
     if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
         return False
     origin = request.headers.get("origin")
-    own = {request.headers.get("host", ""), _place(str(service.backstay.settings.public_url or ""))}
-    return origin is None or _place(origin) in own - {""}
+    own = {request.headers.get("host", ""), _host_of(str(service.backstay.settings.public_url or ""))}
+    return origin is None or _host_of(origin) in own - {""}
 
 
-def _place(url: str) -> str:
-    """The host of a URL, with its port; none of what is no URL."""
+def _host_of(url: str) -> str:
+    """The host and port of a URL; empty if it is not a URL."""
     try:
         return urlsplit(url).netloc
     except ValueError:
@@ -204,24 +204,26 @@ def _place(url: str) -> str:
 def _to_login(request: Request) -> Problem:
     if request.method != "GET" or "part" in request.query_params:
         return Problem(401, "you are not logged in, or your session has ended", hint="log in, then try again")
-    return Problem(303, "log in first", headers={"location": f"/login?next={quote(here(request)[:2_000], safe='/')}"})
+    return Problem(
+        303, "log in first", headers={"location": f"/login?next={quote(own_path(request)[:2_000], safe='/')}"}
+    )
 
 
-def here(request: Request) -> str:
-    """The way to the page that is looked at."""
+def own_path(request: Request) -> str:
+    """The path and query of the requested page."""
     query = f"?{request.url.query}" if request.url.query else ""
     return quote(request.url.path, safe="/%") + query
 
 
-def local(path: str | None) -> str:
-    """Where to go after a form: on this site, whatever was asked for."""
+def local_path(path: str | None) -> str:
+    """Where to go after a form: a path on this site; any other target becomes /."""
     path = path or "/"
     outside = not path.startswith("/") or path.startswith("//")
     return "/" if outside or not path.isprintable() or "\\" in path else path
 
 
-def code_named(text: str | None) -> str | None:
-    """An error code that a query or a form names, if it names one."""
+def read_error_code(text: str | None) -> str | None:
+    """The error code in a query or a form; None if it is empty."""
     if not text:
         return None
     if text not in {code.value for code in ErrorCode}:
@@ -229,8 +231,8 @@ def code_named(text: str | None) -> str | None:
     return text
 
 
-def flaw_named(text: str | None) -> str | None:
-    """A flaw that a query or a form names, if it names one; an empty one for items that have none."""
+def read_flaw(text: str | None) -> str | None:
+    """The flaw in a query or a form; None if it is empty, an empty text for items without a flaw."""
     if not text:
         return None
     if text != NO_FLAW and text not in {flaw.value for flaw in Flaw}:

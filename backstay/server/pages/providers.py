@@ -34,7 +34,7 @@ class Provider(NamedTuple):
     pace: Pace | None
     sending: int  # calls under way
     day: Measure  # of this owner, in the last day
-    tasks: list[tuple[str, ProviderTasks]]  # handler, and what it has at the provider
+    tasks: list[tuple[str, ProviderTasks]]  # handler, and its tasks at the provider
 
     @property
     def most_within(self) -> str:
@@ -42,13 +42,13 @@ class Provider(NamedTuple):
 
     @property
     def is_idle(self) -> bool:
-        """There is nothing to show about it."""
+        """Whether there is nothing to show about it."""
         quiet = self.breaker.state is BreakerState.CLOSED and self.pace is None
         return quiet and not (self.sending or self.day.calls or self.tasks or self.history)
 
     @property
     def place(self) -> tuple[bool, int, str]:
-        """Those that take nothing come first, then those that do most."""
+        """The order of the list: providers that are not called come first, then the busiest."""
         return self.breaker.state is BreakerState.CLOSED, -self.day.calls, self.breaker.provider
 
 
@@ -92,7 +92,7 @@ async def breaker_events(visit: Visit, provider: str, n: int) -> list[EventView]
 
 @router.post("/providers/hold")
 async def hold(request: Request) -> Response:
-    visit = await _operated(request)
+    visit = await _visit_as_operator(request)
     name, given = visit.form.get("provider", ""), visit.form.get("minutes", "").strip()
     await known_provider(visit.service, visit.principal, name)
     minutes = whole_number(given, HOLD_MINUTES_MAX)
@@ -107,7 +107,7 @@ async def hold(request: Request) -> Response:
 
 @router.post("/providers/release")
 async def release(request: Request) -> Response:
-    visit = await _operated(request)
+    visit = await _visit_as_operator(request)
     name = visit.form.get("provider", "")
     await known_provider(visit.service, visit.principal, name)
     await visit.service.store.providers.release(name)
@@ -116,8 +116,8 @@ async def release(request: Request) -> Response:
     return redirect_with_notice(visit, "/providers", f"Provider {name} is released: its items run again.")
 
 
-async def _operated(request: Request) -> Visit:
-    """All owners share the providers, so one of them acts, as over HTTP."""
+async def _visit_as_operator(request: Request) -> Visit:
+    """A visitor who may act on providers: all owners share them."""
     visit = await visit_to_act(request, Role.ADMIN)
     require_operator(visit.principal, visit.service)
     return visit

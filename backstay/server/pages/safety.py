@@ -43,7 +43,7 @@ async def show_safety(request: Request) -> Response:
 
 class BudgetRow(NamedTuple):
     budget: Budget
-    is_private: bool  # what is used of it is what others spend, too
+    is_private: bool  # its use is not shown: it includes what other owners spend
 
 
 async def _budgets(visit: Visit) -> list[BudgetRow]:
@@ -60,7 +60,7 @@ def _row(name: str, limits: Limits) -> SafetyRow:
 
 
 def _words(name: str) -> str:
-    """Without its unit, which the value shows."""
+    """The name of a limit for people, without its unit, which the value shows."""
     bare = name.removesuffix("_seconds").removesuffix("_micros")
     most = ", at most" if bare.endswith("_max") else ""
     return bare.removesuffix("_max").replace("_", " ").capitalize().replace("Llm", "LLM") + most

@@ -1,4 +1,4 @@
-"""Schedules: when each fires next and fired last, what is wrong with it; pause, resume and run now."""
+"""Schedules: the next and the last firing of each, and its error; pause, resume and run now."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ PLACE: Final = "/schedules"
 @router.get("/schedules")
 async def list_schedules(request: Request) -> Response:
     visit = await visit_to_read(request)
-    after = visit.asked.get("after", "")[:NAME_CHARACTERS_MAX]
+    after = visit.query.get("after", "")[:NAME_CHARACTERS_MAX]
     found = await visit.service.store.schedules.page(visit.owner, after, SHOWN + 1)
     following = layout.query(PLACE, {"after": found[SHOWN - 1].name}) if len(found) > SHOWN else None
     return await layout.show_page(
@@ -35,7 +35,7 @@ async def list_schedules(request: Request) -> Response:
 
 
 def _local(at: int | None, timezone: str) -> str:
-    """As the clocks of its time zone show it; empty if this machine does not know the zone."""
+    """A time in the time zone of the schedule; empty if this machine does not know the zone."""
     try:
         return "" if at is None else show_local(at, timezone)
     except UsageError:

@@ -1,4 +1,4 @@
-"""Workers: who is alive, what each runs, and the leases it holds. Of all owners' work, so for admins."""
+"""Workers: which are alive, their handlers and leases. They work for all owners, so the page is for admins."""
 
 from collections import Counter
 

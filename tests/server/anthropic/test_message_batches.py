@@ -15,8 +15,8 @@ from anthropic.types.messages.batch_create_params import Request
 from backstay.app import Backstay
 from backstay.llm.endpoint import Endpoint
 from backstay.practice import Faults, Practice
+from backstay.server.anthropic.batches import result_line
 from backstay.server.anthropic.intake import RequestCutter
-from backstay.server.anthropic.shapes import result_line
 from backstay.server.problems import Problem
 from backstay.server.service import ServiceOptions
 from backstay.store.keys import Role

@@ -161,7 +161,7 @@ async def test_a_list_looks_at_what_is_new_and_now_and_then_at_what_came_late(
 
     monkeypatch.setattr(Batches, "adoptable", counted)
     assert [one async for one in client.batches.list()] == []
-    looked = desk.rig.service.looked_for_runs["ada"]
+    looked = desk.rig.service.adoption_progress["ada"]
     looked.again_at = float("inf")
     await run_of(database_url, desk.base_url, requests(1), tmp_path, "ada")
     [first] = [one async for one in client.batches.list()]

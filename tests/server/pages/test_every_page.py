@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 
 from backstay.core.errors import DatabaseUnreachable
 from backstay.server.pages import layout, routers
-from backstay.server.pages.security_headers import HEADERS
+from backstay.server.pages.layout import HEADERS
 from backstay.store.keys import Role
 from tests.server.pages.reader import Held, Reader, reader
 from tests.server.pages.scene import paths, staged

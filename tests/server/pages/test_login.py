@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from backstay.server.pages import page_request
-from backstay.server.pages.page_request import local
+from backstay.server.pages.page_request import local_path
 from backstay.server.service import ServiceOptions
 from backstay.store.keys import Role
 from tests.server.pages.reader import Held, Reader, reader
@@ -164,12 +164,12 @@ async def test_a_form_that_another_site_sends_does_nothing(sqlite_rig: Rig, said
     ],
 )
 def test_nobody_is_sent_to_another_site(path: str) -> None:
-    assert local(path) == "/"
+    assert local_path(path) == "/"
 
 
 def test_a_path_of_this_site_is_kept() -> None:
-    assert local("/jobs?state=running&q=a%20b") == "/jobs?state=running&q=a%20b"
-    assert local(None) == "/"
+    assert local_path("/jobs?state=running&q=a%20b") == "/jobs?state=running&q=a%20b"
+    assert local_path(None) == "/"
 
 
 async def test_on_this_machine_no_key_is_needed_but_the_token_is(sqlite_file_url: str, tmp_path: Path) -> None:

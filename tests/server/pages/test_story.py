@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from backstay.core.states import ItemState, JobState
-from backstay.server.pages.timeline import Around, story
+from backstay.server.pages.item import Around, story
 from backstay.store.item_views import AttemptView, ItemDetail
 from backstay.store.story import EventView
 

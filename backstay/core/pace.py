@@ -6,7 +6,7 @@ because calls that left in time may arrive closer together than they left.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final, NamedTuple
@@ -283,6 +283,7 @@ class Answers:
         self.requests = Allowance()
         self.tokens = Allowance()
         self.shut_until = 0.0  # on the steady clock: this worker alone claims nothing until then
+        self.room: Callable[[], int | None] | None = None  # how many items this worker may have under way; None: any
 
     def add(self, seconds: float, throttled: bool, pause_ms: int = 0, exhausted_ms: int = 0) -> None:
         """`exhausted_ms`: the provider reported that nothing is left until then; one report is enough."""

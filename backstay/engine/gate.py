@@ -223,8 +223,10 @@ class Gate:
             return 0
         if handler.answers is not None and self._parts.clock.monotonic() < handler.answers.shut_until:
             return 0
-        if handler.rules.concurrency is not None:
-            items = min(items, handler.rules.concurrency - running.get(handler.name, 0))
+        room = None if handler.answers is None or handler.answers.room is None else handler.answers.room()
+        for most in (handler.rules.concurrency, room):
+            if most is not None:
+                items = min(items, most - running.get(handler.name, 0))
         breaker = self._holds.providers.get(handler.provider)
         if breaker is None or breaker.state is BreakerState.CLOSED:
             self._probing.pop(handler.provider, None)

@@ -23,17 +23,18 @@ from backstay.llm.provider import BatchApi, BatchView, Certainty, StagedShard
 from backstay.llm.shards import (
     GATHER_SECONDS,
     QUIET_SECONDS,
+    ByteLimit,
     Gatherer,
     SentBatch,
     Shard,
     ShardBounds,
     ShardEntry,
     ShardKey,
-    ShardLimits,
     drop_late,
     require_enough,
     too_late,
 )
+from backstay.llm.waiting_tokens import WaitingLimits
 
 UPLOADS_AT_ONCE: Final = 4
 BATCHES_REMEMBERED_MAX: Final = 10_000
@@ -72,11 +73,16 @@ class BatchCreation:
     """
 
     def __init__(
-        self, api: BatchApi[Any], cancels: BatchCancels, limits: ShardLimits, clock: Clock, create_seconds: float
+        self,
+        api: BatchApi[Any],
+        cancels: BatchCancels,
+        limits: tuple[ByteLimit, WaitingLimits],
+        clock: Clock,
+        create_seconds: float,
     ) -> None:
         self._api = api
         self._cancels = cancels
-        self._limits = limits
+        self._byte_limit, self._waiting = limits
         self._clock = clock
         self._create_seconds = create_seconds
         self._slots = asyncio.Semaphore(UPLOADS_AT_ONCE)
@@ -102,10 +108,10 @@ class BatchCreation:
             staged = await self._api.stage(shard, max(int(seconds), 1))
         except OutcomeUnknown as error:
             if self._clock.monotonic() >= ends_at - 2:
-                self._limits.too_many_bytes(shard.bytes)
+                self._byte_limit.too_many_bytes(shard.bytes)
             raise Transient(f"the upload of {shard.bytes} bytes was interrupted: {error}") from None
         if not isinstance(staged, Failed):
-            self._limits.bytes_fit(shard.bytes)
+            self._byte_limit.bytes_fit(shard.bytes)
         else:
             self._require_fit(shard, staged)
         return staged
@@ -113,7 +119,7 @@ class BatchCreation:
     def _require_fit(self, shard: Shard, refused: Failed) -> None:
         """A shard that is too large is not the fault of its requests, while it can be made smaller."""
         if refused.failure.code is ErrorCode.TOO_LARGE and len(shard.entries) > 1:
-            self._limits.too_many_bytes(shard.bytes)
+            self._byte_limit.too_many_bytes(shard.bytes)
             raise Throttled(f"the provider refused {shard.bytes} bytes for one batch; the next one is smaller")
 
     async def _create(self, shard: Shard, staged: StagedShard) -> SentBatch | Failed:
@@ -125,14 +131,23 @@ class BatchCreation:
         except OutcomeUnknown:
             # Some providers get the requests only now: what takes too long must become smaller.
             if self._clock.monotonic() - began >= self._create_seconds * TOO_LONG_SHARE:
-                self._limits.too_many_bytes(shard.bytes)
+                self._byte_limit.too_many_bytes(shard.bytes)
             raise
         if isinstance(batch_id, Failed):
             self._require_fit(shard, batch_id)
-            return batch_id
+            return self._refused(shard, batch_id)
+        self._waiting.see(shard.key.model, batch_id, len(shard.entries))
         if shard.is_stopped():  # nothing is left that would poll it, so it must not run and cost money
             await self._cancels.cancel(batch_id)
         return SentBatch(batch_id, len(shard.entries))
+
+    def _refused(self, shard: Shard, refused: Failed) -> Failed:
+        """A provider that is busy and does not tell for how long may have too many tokens of the model already."""
+        failure = refused.failure
+        if failure.kind is not FailureKind.THROTTLED or failure.retry_after_ms is not None:
+            return refused
+        seconds = self._waiting.refuse(shard.key.model, None, len(shard.entries))
+        return replace(refused, failure=replace(failure, retry_after_ms=int(seconds * 1000)))
 
 
 def remember(batches: set[str], batch_id: str) -> None:
@@ -179,15 +194,17 @@ class BatchHandler(TaskLane):
         tasks = Tasks()
         self._tracker = BatchTracker(self._api, self.clock, tasks)
         bounds = bounds or self._api.bounds
-        self._limits = ShardLimits(bounds, self.clock)
+        self._byte_limit = ByteLimit(bounds)
+        self._waiting = WaitingLimits(self.clock, bounds.requests_min)
+        self.answers.room = self._waiting.room
         self._cancels = BatchCancels(self._api)
         create_seconds = min(CREATE_SECONDS_MAX, seconds / 4)
-        creation = BatchCreation(self._api, self._cancels, self._limits, self.clock, create_seconds)
+        limits = (self._byte_limit, self._waiting)
+        creation = BatchCreation(self._api, self._cancels, limits, self.clock, create_seconds)
         patience = 1 if bounds.requests_min == 1 else PATIENCE
         quiet_seconds = min(quiet_seconds * patience, seconds / 8)
         gather_seconds = min(GATHER_SECONDS * patience, seconds / 4)
         self._gatherer = Gatherer(creation.send, self.clock, tasks, quiet_seconds, gather_seconds)
-        self._seen: set[str] = set()
         self._models: dict[str, str | None] = {}  # of batches made here: failed batches often do not name their model
 
     def _open_api(self) -> BatchApi[Any]:
@@ -205,12 +222,15 @@ class BatchHandler(TaskLane):
         request = await self.request_to_send(body, context)
         fields = _fields(request)
         model, path = self._api.group_of(request, fields)
-        if (seconds := self._limits.seconds_to_wait(model)) > 0:
+        if (seconds := self._waiting.seconds_to_wait(model)) > 0:
             raise Throttled(f"the tokens of {model} that wait in batches have reached the provider's limit", seconds)
-        bounds = self._limits.bounds(model)
+        bounds = self._byte_limit.bounds
+        bounds = replace(bounds, requests_max=self._waiting.requests_max(model, bounds.requests_max))
         ref = context.idempotency_key
         entry = self._entry(ref, request, fields, context, bounds)
-        batch = await self._gatherer.join(ShardKey(context.item_id.partition("-")[0], model, path), entry, bounds)
+        key = ShardKey(context.item_id.partition("-")[0], model, path)
+        with self._waiting.gathering(model):  # nothing is awaited since the question for how long to wait
+            batch = await self._gatherer.join(key, entry, bounds)
         if isinstance(batch, Failed):
             return batch
         if len(self._models) >= BATCHES_REMEMBERED_MAX:
@@ -276,24 +296,21 @@ class BatchHandler(TaskLane):
             message = f"the provider no longer knows {batch_id}: its outcome is unknown, and it was probably paid for"
             answer = Failed(Failure(ErrorCode.UNKNOWN, FailureKind.UNKNOWN, message), task_ended=True)
         else:
-            self._see(found)
+            if not found.ended:
+                self._waiting.see(self._model(found), found.id, found.total, found.running)
             answer = Running(found.percent, 0 if found.ended else _after_ms(self._tracker.requests_under_way))
         answers.update(dict.fromkeys(task_ids, answer))
 
     def _wait_ms(self, results: BatchResults, asked: int) -> int:
+        """Records the end of the batch. If it had to wait for others, the milliseconds until it may come again."""
+        batch = results.batch
         if not results.too_many_tokens:
+            self._waiting.end(self._model(batch), batch.id, batch.total > 0)
             return 0
-        requests = max(asked, results.batch.total)
-        return int(self._limits.too_many_tokens(self._model(results.batch), requests) * 1000)
+        return int(self._waiting.refuse(self._model(batch), batch.id, max(asked, batch.total)) * 1000)
 
     def _model(self, batch: BatchView) -> str | None:
         return self._models.get(batch.id, batch.model)
-
-    def _see(self, batch: BatchView) -> None:
-        """When a batch is first seen running, its model has room again."""
-        if batch.running and batch.id not in self._seen:
-            self._limits.tokens_fit(self._model(batch))
-            remember(self._seen, batch.id)
 
 
 def _fields(request: LlmRequest) -> dict[str, Any]:

@@ -16,10 +16,6 @@ BATCH_REQUESTS_MAX: Final = 10_000  # that are put together at once
 QUIET_SECONDS: Final = 1.0  # after so long without another request, a shard is closed
 GATHER_SECONDS: Final = 10.0  # after so long it is closed at the latest
 STOP_SECONDS: Final = 10.0
-REQUESTS_MIN: Final = 100
-WAIT_SECONDS: Final = 60.0
-WAIT_SECONDS_MAX: Final = 1_800.0
-MODELS_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,56 +255,17 @@ def require_enough(shard: Shard, now_ms: int) -> None:
     raise Permanent(f"{few}: run them with --lane call", ErrorCode.GW_4XX)
 
 
-class _ModelLimit:
-    """What is known about a model's limit of waiting tokens."""
+class ByteLimit:
+    """How many bytes a shard may have, learnt from the provider's answers: after a failure half as many, after a
+    success more again."""
 
-    __slots__ = ("held_until", "requests_max", "wait_seconds")
-
-    def __init__(self, requests_max: int) -> None:
-        self.requests_max = requests_max
-        self.wait_seconds = WAIT_SECONDS / 2
-        self.held_until = 0.0
-
-
-class ShardLimits:
-    """How large a shard may be, learnt from the provider's answers: bytes that are uploaded in time, and tokens that
-    may wait at once. After a failure it halves the size and waits longer; after a success it allows more again.
-    """
-
-    def __init__(self, bounds: ShardBounds, clock: Clock) -> None:
+    def __init__(self, bounds: ShardBounds) -> None:
         self._given = bounds
-        self._clock = clock
         self._bytes_max = bounds.bytes_max
-        self._models: dict[str | None, _ModelLimit] = {}
 
-    def bounds(self, model: str | None) -> ShardBounds:
-        known = self._models.get(model)
-        requests_max = known.requests_max if known is not None else self._given.requests_max
-        return replace(self._given, bytes_max=self._bytes_max, requests_max=requests_max)
-
-    def seconds_to_wait(self, model: str | None) -> float:
-        known = self._models.get(model)
-        return max(known.held_until - self._clock.monotonic(), 0.0) if known is not None else 0.0
-
-    def too_many_tokens(self, model: str | None, requests: int) -> float:
-        """Records that a batch was refused because of the tokens that wait already; returns the seconds to wait."""
-        now = self._clock.monotonic()
-        if len(self._models) >= MODELS_MAX:
-            self._models.clear()
-        known = self._models.setdefault(model, _ModelLimit(self._given.requests_max))
-        if now >= known.held_until:
-            known.wait_seconds = min(known.wait_seconds * 2, WAIT_SECONDS_MAX)
-            known.held_until = now + known.wait_seconds
-            least = min(max(REQUESTS_MIN, 2 * self._given.requests_min), self._given.requests_max)
-            known.requests_max = max(min(known.requests_max, requests) // 2, least)
-        return max(known.held_until - now, 1.0)
-
-    def tokens_fit(self, model: str | None) -> None:
-        """Records that a batch of the model is running."""
-        known = self._models.get(model)
-        if known is not None:
-            known.wait_seconds = WAIT_SECONDS / 2
-            known.requests_max = min(known.requests_max * 2, self._given.requests_max)
+    @property
+    def bounds(self) -> ShardBounds:
+        return replace(self._given, bytes_max=self._bytes_max)
 
     def too_many_bytes(self, bytes_: int) -> None:
         """Records that an upload of so many bytes was refused or took too long. A larger one may have started before

@@ -159,11 +159,11 @@ async def test_after_a_creation_that_took_too_long_the_next_batch_is_smaller(sql
     async with opened(sqlite_site) as rig:
         await rig.move_to(replace(rig.endpoint, timeout_seconds=1.0))
         assert isinstance(rig.handler, BatchHandler)
-        before = rig.handler._limits.bounds(None).bytes_max
+        before = rig.handler._byte_limit.bounds.bytes_max
         rig.provider.before[CREATE] = asyncio.Event().wait  # type: ignore[assignment]
         job = await ask(rig, bodies(8))
         await lost(rig, job, 8)
-        assert 0 < rig.handler._limits.bounds(None).bytes_max < before // 1_000
+        assert 0 < rig.handler._byte_limit.bounds.bytes_max < before // 1_000
 
 
 def references(rig: LaneRig) -> list[str]:

@@ -92,7 +92,7 @@ async def test_a_request_that_is_not_valid_fails_alone(sqlite_site: Site) -> Non
         assert rig.provider.bill.charged == 3
 
 
-async def test_a_batch_over_the_limit_of_waiting_tokens_waits_and_comes_again_smaller(sqlite_site: Site) -> None:
+async def test_a_batch_over_the_limit_of_waiting_tokens_comes_again_smaller_at_once(sqlite_site: Site) -> None:
     provider = Provider(batch_enqueued_tokens=1)
     async with lane(sqlite_site, Lane.BATCH, provider, ShardBounds(requests_max=400)) as rig:
         job = await rig.request(chats(400))
@@ -106,11 +106,28 @@ async def test_a_batch_over_the_limit_of_waiting_tokens_waits_and_comes_again_sm
             await rig.in_state(job, "queued", 399)
             rig.provider.change(batch_enqueued_tokens=None)
             assert (await rig.item(job)).due_at is not None
-            await rig.site.advance(70)
+            await rig.site.advance(2)
+            await rig.until(lambda: rig.provider.asked["POST /batches"] == 2)
+            await rig.until(lambda: rig.provider.bill.charged == 200)
+            await rig.site.advance(10)
             view = await job.wait(timeout_seconds=30)
         assert view.succeeded == 400
         assert [batch["request_counts"]["total"] for batch in await rig.batches()] == [200, 200, 0]
         assert (await rig.item(job)).attempt_count == 1
+
+
+@pytest.mark.slow
+async def test_the_next_batch_goes_out_when_the_tokens_of_another_one_come_free(sqlite_site: Site) -> None:
+    provider = Provider(batch_enqueued_tokens=1_200, batch_seconds=0.3)
+    async with lane(sqlite_site, Lane.BATCH, provider) as rig:
+        job = await rig.request(chats(400))
+        view = await rig.done(job)
+        made = [batch["request_counts"]["total"] for batch in await rig.batches()]
+        assert (view.succeeded, view.repeats, rig.provider.bill.charged) == (400, 0, 400)
+        assert made.count(0) <= 5  # refused
+        assert len(made) <= 15
+        calls = [(await rig.item(job, n)).calls for n in range(0, 400, 40)]
+        assert max(calls) <= 7  # nothing is claimed while there is no room
 
 
 @pytest.mark.slow

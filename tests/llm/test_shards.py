@@ -11,14 +11,13 @@ from backstay.core.models import Claimed, JobTerms
 from backstay.core.outcomes import Failed
 from backstay.handlers.handler import Context, Surroundings
 from backstay.llm.shards import (
-    WAIT_SECONDS_MAX,
+    ByteLimit,
     Gatherer,
     SentBatch,
     Shard,
     ShardBounds,
     ShardEntry,
     ShardKey,
-    ShardLimits,
     drop_late,
     require_enough,
 )
@@ -192,41 +191,20 @@ async def test_claims_that_will_be_too_old_are_left_behind_at_no_cost() -> None:
     assert (outcome.failure.kind, len(shard.entries), shard.bytes) == (FailureKind.THROTTLED, 1, 100)
 
 
-def test_a_model_with_too_many_waiting_tokens_is_left_alone_for_longer_each_time() -> None:
-    clock = Ticker()
-    restraint = ShardLimits(ShardBounds(requests_max=1_000), clock)
-    waits = []
-    for _ in range(8):
-        waits.append(restraint.too_many_tokens("m", 1_000))
-        clock.ms += round(restraint.seconds_to_wait("m") * 1000)
-    assert waits[:3] == [60, 120, 240]
-    assert waits[-1] == WAIT_SECONDS_MAX
-    assert restraint.bounds("m").requests_max == 100
-    assert (restraint.bounds("other").requests_max, restraint.seconds_to_wait("other")) == (1_000, 0)
-
-
-def test_what_many_requests_of_one_batch_report_counts_once() -> None:
-    restraint = ShardLimits(ShardBounds(requests_max=1_000), Ticker())
-    assert [restraint.too_many_tokens("m", 1_000) for _ in range(3)] == [60, 60, 60]
-    assert restraint.bounds("m").requests_max == 500
-    restraint.tokens_fit("m")
-    assert restraint.bounds("m").requests_max == 1_000
-
-
 def test_uploads_that_take_too_long_are_made_smaller_and_grow_again() -> None:
-    restraint = ShardLimits(ShardBounds(bytes_max=100 << 20), Ticker())
+    restraint = ByteLimit(ShardBounds(bytes_max=100 << 20))
     restraint.too_many_bytes(80 << 20)
-    assert restraint.bounds("m").bytes_max == 40 << 20
+    assert restraint.bounds.bytes_max == 40 << 20
     restraint.bytes_fit(1 << 20)
-    assert restraint.bounds("m").bytes_max == 40 << 20
+    assert restraint.bounds.bytes_max == 40 << 20
     restraint.bytes_fit(39 << 20)
-    assert restraint.bounds("m").bytes_max == 80 << 20
+    assert restraint.bounds.bytes_max == 80 << 20
     restraint.too_many_bytes(1)
-    assert restraint.bounds("m").bytes_max == 1
+    assert restraint.bounds.bytes_max == 1
 
 
 def test_uploads_refused_at_once_make_the_next_ones_smaller_only_once() -> None:
-    restraint = ShardLimits(ShardBounds(bytes_max=100 << 20), Ticker())
+    restraint = ByteLimit(ShardBounds(bytes_max=100 << 20))
     for _ in range(4):
         restraint.too_many_bytes(80 << 20)
-    assert restraint.bounds("m").bytes_max == 40 << 20
+    assert restraint.bounds.bytes_max == 40 << 20

@@ -1,42 +1,58 @@
 """Values of rows as plain ones: text, numbers, true and false, nothing, lists, objects and bytes."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+LEVELS_MAX: Final = 128  # as in a line of JSON; a value that contains itself has more
 
 
 class NotPlain(ValueError):
     """A value that cannot be part of a row, as a phrase: "a value of the type socket"."""
 
 
-def plain_value(value: Any) -> Any:
+def is_unicode(text: str) -> bool:
+    """Whether it has a form in UTF-8: what Python makes of bytes that are no text, with `surrogateescape`, has none."""
+    return text.isascii() or _SURROGATE.search(text) is None
+
+
+def plain_value(value: Any, levels: int = LEVELS_MAX) -> Any:
     """The value as text, number, bool, None, list, dict or bytes. NaN, NaT and NA are nothing: None."""
-    if value is None or type(value) in (str, int, bool, bytes):
+    if type(value) is str:
+        if not is_unicode(value):
+            raise NotPlain("a text that is not Unicode")
+        return value
+    if value is None or type(value) in (int, bool, bytes):
         return value
     if isinstance(value, float):
         return None if math.isnan(value) else float(value)
+    if levels < 0:
+        raise NotPlain(f"a value that is nested more than {LEVELS_MAX} levels deep")
     match value:
         case Enum():
-            return plain_value(value.value)
+            return plain_value(value.value, levels - 1)
         case str() | bytes():
-            return str(value) if isinstance(value, str) else bytes(value)
+            return plain_value(str(value)) if isinstance(value, str) else bytes(value)
         case int():
             return int(value)
         case Mapping():
-            return {_name_of(name): plain_value(each) for name, each in value.items()}
+            return {_name_of(name): plain_value(each, levels - 1) for name, each in value.items()}
         case Set() | Sequence():
-            return [plain_value(each) for each in (sorted(value, key=str) if isinstance(value, Set) else value)]
+            each_in = sorted(value, key=str) if isinstance(value, Set) else value
+            return [plain_value(each, levels - 1) for each in each_in]
         case _:
-            return _foreign_value(value)
+            return _foreign_value(value, levels - 1)
 
 
-def _foreign_value(value: Any) -> Any:
+def _foreign_value(value: Any, levels: int) -> Any:
     if type(value).__name__ in ("NaTType", "NAType"):  # pandas' own words for nothing
         return None
     if isinstance(value, Decimal):
@@ -48,14 +64,14 @@ def _foreign_value(value: Any) -> Any:
     if isinstance(value, UUID | Fraction) or hasattr(value, "__fspath__"):
         return str(value)
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain_value(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: plain_value(getattr(value, field.name), levels) for field in fields(value)}
     if callable(dump := getattr(value, "model_dump", None)) and not isinstance(value, type):  # a Pydantic model
-        return plain_value(dump())
+        return plain_value(dump(), levels)
     if callable(listed := getattr(value, "tolist", None)):  # NumPy's arrays and numbers, pandas' columns
         found = listed()
-        return plain_value(found) if type(found) is not type(value) else found
+        return plain_value(found, levels) if type(found) is not type(value) else found
     raise NotPlain(f"a value of the type {type(value).__name__}")
 
 
 def _name_of(name: Any) -> str:
-    return name if type(name) is str else str(plain_value(name))
+    return str(plain_value(name))

@@ -186,7 +186,7 @@ class BatchLines:
         if not isinstance(where, str):
             reason = "has no url" if url is _MISSING else f"has the url {preview(where)}, which is not a text"
             raise LineRefused(reason, LinePart.URL)
-        _check_id(custom_id)
+        check_id(custom_id)
         return self._of_parts(custom_id.value, where, text[body.start : body.end], body.value)
 
 
@@ -322,7 +322,8 @@ def _with_fallbacks(reading: InputOptions, parsed: ParsedRequest) -> ParsedReque
     return parsed._replace(fallbacks=tuple(found), chat=parsed.chat if found else None)
 
 
-def _check_id(found: Member) -> None:
+def check_id(found: Member) -> None:
+    """Refuses an id that is missing, too long or cannot be printed."""
     custom_id = found.value
     if found is _MISSING or custom_id is None or custom_id == "":
         raise LineRefused("has no custom_id", LinePart.CUSTOM_ID)
@@ -358,7 +359,7 @@ def _named_id(fields: Mapping[str, Any], number: int) -> str:
         if given is not None and given != "":
             if isinstance(given, int) and not isinstance(given, bool):
                 given = str(given)
-            _check_id(Member(name, given, 0, 0, 0))
+            check_id(Member(name, given, 0, 0, 0))
             return str(given)
     return f"request-{number}"
 

@@ -91,6 +91,10 @@ class AnswerSchema:
             raise AnswerInvalid(_listed((problem.json_path, problem.message) for problem in problems))
         return value
 
+    def plain(self, value: Any) -> Any:
+        """What `parse` made, as JSON has it."""
+        return value if self._adapter is None else self._adapter.dump_python(value, mode="json")
+
     @cached_property
     def _validator(self) -> Any:
         return _validator_of(self.schema)

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
-from pydantic import TypeAdapter
-
 from backstay.app import Backstay
 from backstay.core.display import show_money
 from backstay.core.errors import UsageError
@@ -105,7 +103,6 @@ class AnswerType(Generic[T]):
         if self.answers is not None:
             self.answers.require_validator()
         self._check = check
-        self._adapter = None if schema is None or isinstance(schema, Mapping) else TypeAdapter(schema)
         root = {} if self.answers is None or self.answers.wrapped else self.answers.schema
         properties = resolve(root, root).get("properties") if root else None
         self.fields: list[str] | None = None if properties is None else list(properties)
@@ -123,7 +120,7 @@ class AnswerType(Generic[T]):
 
     def columns_of(self, value: Any) -> dict[str, Any]:
         """The value as columns of a table."""
-        plain = value if self._adapter is None or value is None else self._adapter.dump_python(value, mode="json")
+        plain = value if self.answers is None or value is None else self.answers.plain(value)
         if self.fields is None:
             return {"answer": plain}
         return {name: None if plain is None else plain.get(name) for name in self.fields}

@@ -24,7 +24,7 @@ from backstay.llm.repeated_requests import LOOK_UP_REQUESTS, Originals, RequestK
 from backstay.rows.answers import AnswerError, AnswerReader, AnswerType, TokensUsed
 from backstay.rows.options import MapTerms, in_python, open_app
 from backstay.rows.progress import LastState
-from backstay.rows.prompts import Prompt, RowPrompt, RowRequests
+from backstay.rows.prompts import CalledOnce, Prompt, RowPrompt, RowRequests
 from backstay.rows.results import AnswerTable, Results, RunFigures
 from backstay.rows.sources import RowSource, open_rows
 from backstay.run.run import Run
@@ -74,7 +74,7 @@ class PreparedMap:
 
     terms: MapTerms
     rows: RowSource
-    frame: Any
+    prompt: Prompt
     source: RequestSource
     surveyed: FileSurvey
     tally: RequestTally
@@ -97,16 +97,21 @@ class PreparedMap:
 def prepare(rows: Any, prompt: Prompt, schema: Any, terms: MapTerms, rows_max: int | None = None) -> PreparedMap:
     """Reads every row once. What is wrong is one error, which names the row and the column."""
     try:
-        return _prepare(rows, prompt, schema, terms, rows_max)
+        source = rows if isinstance(rows, RowSource) else open_rows(rows)
+        return _prepare(source, CalledOnce(prompt) if callable(prompt) else prompt, schema, terms, rows_max)
     except UsageError as error:
-        raise in_python(error) from None
+        raise in_python(error) from error.__cause__
 
 
-def _prepare(rows: Any, prompt: Prompt, schema: Any, terms: MapTerms, rows_max: int | None) -> PreparedMap:
+def first_rows(everything: PreparedMap, schema: Any, rows_max: int) -> PreparedMap:
+    """The first rows of what is prepared, as a call of its own."""
+    return _prepare(everything.rows, everything.prompt, schema, everything.terms, rows_max)
+
+
+def _prepare(source: RowSource, prompt: Prompt, schema: Any, terms: MapTerms, rows_max: int | None) -> PreparedMap:
     answer_type = AnswerType[Any](schema, terms.check)
     run = terms.run._replace(schema=answer_type.answers, reasks=terms.reasks if answer_type.is_checked else None)
     run.check()
-    source = open_rows(rows)
     if next(iter(source.rows()), None) is None:
         raise UsageError(f"there are no rows in {source.name}")
     if rows_max is not None:
@@ -128,8 +133,7 @@ def _prepare(rows: Any, prompt: Prompt, schema: Any, terms: MapTerms, rows_max: 
     order = run.order(surveyed.routes, out=None, check=check, **more)
     if run.fallback is not None and not order.has_fallbacks:
         raise UsageError(f"every request asks for {run.fallback} already", hint="name another fallback=")
-    is_frame = hasattr(rows, "columns") or hasattr(rows, "column_names")
-    return PreparedMap(terms, source, rows if is_frame else None, requests, surveyed, tally, order, answer_type, table)
+    return PreparedMap(terms, source, prompt, requests, surveyed, tally, order, answer_type, table)
 
 
 def _first_rows(source: RowSource, rows_max: int) -> RowSource:
@@ -145,7 +149,8 @@ def _refuse_bad_rows(surveyed: FileSurvey, terms: MapTerms, source: RowSource) -
     more = f" ({surveyed.bad_count - 1:,} more rows are wrong)" if surveyed.bad_count > 1 else ""
     reason = bad.reason.replace("custom_id", "id").replace(" of line ", " of row ")
     hint = "fill the value in, leave the row out, or give nulls=''" if "has no value" in reason else "nothing was sent"
-    raise UsageError(f"row {row} of {source.name} {reason}{more}", hint=hint)
+    colon = ":" if reason.startswith("column ") else ""
+    raise UsageError(f"row {row} of {source.name}{colon} {reason}{more}", hint=hint)
 
 
 class EndedItems:
@@ -175,7 +180,7 @@ class MappedRun:
         self.prepared = prepared
         self.view = LastState()
         self.app = open_app(prepared.terms.db)
-        self._order = replace(prepared.order, retry_failed=retry_failed)
+        self._order = replace(prepared.order, retry_failed=retry_failed, new=prepared.order.new and not retry_failed)
         self._tell = tell
         self._run: Run | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -284,7 +289,7 @@ class MappedRun:
                 TokensUsed(seen.input_tokens, seen.output_tokens),
             ),
             prepared.table,
-            prepared.frame,
+            prepared.rows.frame,
         )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar, Unpack, overload
 
+from backstay.clock import Clock
 from backstay.core.display import show_count, show_money
 from backstay.core.errors import UsageError
 from backstay.llm.endpoint import Lane
@@ -17,17 +18,19 @@ from backstay.llm.intake import survey
 from backstay.llm.prices import PriceList
 from backstay.llm.provider import OUTPUT_TOKENS_EXPECTED
 from backstay.rows.answers import Answer, MapSummary
-from backstay.rows.mapped_run import MappedRun, PreparedMap, numbers_of, prepare, reader_of
+from backstay.rows.mapped_run import MappedRun, PreparedMap, first_rows, numbers_of, prepare, reader_of
 from backstay.rows.options import MapOptions, MapTerms, read_options
 from backstay.rows.progress import BACKGROUND, ProgressLine, choose_progress
 from backstay.rows.prompts import Prompt
 from backstay.rows.results import Results
 from backstay.run.destination import CHEAPEST
+from backstay.run.options import Reuse
 from backstay.run.result_file import Positions
 
 T = TypeVar("T")
 
 LOOK_SECONDS: Final = 0.1
+_CLOCK: Final = Clock()
 _STOPPING: Final = "stopping: calls under way finish first. Ctrl-C again cuts them off, and you may pay for them twice."
 
 Rows = Any  # a list or an iterator of texts, dicts or models, a frame, a dataset, or the path of a file
@@ -48,18 +51,14 @@ def map(rows: Rows, prompt: Prompt, *, schema: Any = None, **options: Unpack[Map
     The same call again returns what is there and sends only what is missing. Works in scripts, notebooks, threads and
     inside a running event loop."""
     terms = read_options(options)
-    if terms.sample is None:
-        return _map(rows, prompt, schema, terms)
     everything = prepare(rows, prompt, schema, terms)
-    if everything.surveyed.requests <= terms.sample * terms.samples:
-        return _map(rows, prompt, schema, terms)
-    tried = _map(rows, prompt, schema, terms, terms.sample)
+    if terms.sample is None or everything.surveyed.requests <= terms.sample * terms.samples:
+        return _map(everything)
+    started = _CLOCK.monotonic()
+    tried = _map(first_rows(everything, schema, terms.sample))
     if not _confirmed(tried, everything, terms):
         return tried
-    left = None if terms.run.budget is None else terms.run.budget - round((tried.cost or 0) * 1_000_000)
-    if left is not None and left < 1:
-        raise UsageError("the sample has used the budget", hint="give a higher budget=")
-    return _map(rows, prompt, schema, replace(terms, run=terms.run._replace(budget=left)))
+    return _map(_after_sample(everything, tried, _CLOCK.monotonic() - started))
 
 
 @overload
@@ -87,7 +86,7 @@ async def amap(rows: Rows, prompt: Prompt, *, schema: Any = None, **options: Unp
         raise
     finally:
         progress.close()
-    return await asyncio.to_thread(_ended, going.result(), rows, prompt, schema, terms, None)
+    return await asyncio.to_thread(_ended, going.result(), prepared)
 
 
 @overload
@@ -188,19 +187,27 @@ def _dollars(micros: int | None) -> float | None:
     return None if micros is None else micros / 1_000_000
 
 
-def _map(
-    rows: Rows, prompt: Prompt, schema: Any, terms: MapTerms, rows_max: int | None = None, retry_failed: bool = False
-) -> Results[Any]:
-    run = MappedRun(prepare(rows, prompt, schema, terms, rows_max), retry_failed)
-    results = _wait(run, BACKGROUND.start(run.go()), choose_progress(terms.progress))
-    return _ended(results, rows, prompt, schema, terms, rows_max)
+def _map(prepared: PreparedMap, retry_failed: bool = False) -> Results[Any]:
+    run = MappedRun(prepared, retry_failed)
+    results = _wait(run, BACKGROUND.start(run.go()), choose_progress(prepared.terms.progress))
+    return _ended(results, prepared)
 
 
-def _ended(
-    results: Results[Any], rows: Rows, prompt: Prompt, schema: Any, terms: MapTerms, rows_max: int | None
-) -> Results[Any]:
-    results.again = lambda: _map(rows, prompt, schema, terms, rows_max, retry_failed=True)
-    if terms.on_error == "raise":
+def _after_sample(everything: PreparedMap, tried: Results[Any], seconds: float) -> PreparedMap:
+    """All rows: what the first ones cost is spent, and their answers are used whatever `reuse` says."""
+    order = everything.order
+    left = None if order.budget_micros is None else order.budget_micros - round((tried.cost or 0) * 1_000_000)
+    if left is not None and left < 1:
+        raise UsageError("the sample has used the budget", hint="give a higher budget=")
+    reuse = order.reuse
+    if reuse.age_seconds is not None or not reuse.wanted:
+        reuse = Reuse(age_seconds=max(seconds + 1, reuse.age_seconds or 0))
+    return replace(everything, order=replace(order, budget_micros=left, reuse=reuse))
+
+
+def _ended(results: Results[Any], prepared: PreparedMap) -> Results[Any]:
+    results.again = lambda: _map(prepared, retry_failed=True)
+    if prepared.terms.on_error == "raise":
         results.require_ok()
     return results
 

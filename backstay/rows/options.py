@@ -1,5 +1,6 @@
 """The options of `map` and its relatives, as what a run, a prompt and a reader need of them."""
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +34,15 @@ _OTHER_NAMES: Final = {
     **dict.fromkeys(("store", "database"), "db"),
     **dict.fromkeys(("max_workers", "max_concurrency", "workers"), "concurrency"),
 }
+_TEXTS: Final = (
+    *("model", "system", "provider", "base_url", "api_key_env", "api_key_command"),
+    *("price", "fallback", "label", "id", "nulls", "prefix"),
+)
+_FLAGS: Final = ("reconcilable", "dedupe", "new", "wait", "progress")
+_FUNCTIONS: Final = ("check", "confirm")
+_LISTS: Final = ("header", "fail_on")
+_SECONDS: Final = ("timeout", "deadline")
+SECONDS_MAX: Final = 10**9
 _REUSES: Final = {"always": ALWAYS, "never": NEVER}
 _FLAG: Final = re.compile(r"--([a-z][a-z-]*[a-z])")
 _FLAG_NAMES: Final = {"max-output-tokens": "max_tokens", "prompt": "prompt", "fallback": "fallback"}
@@ -107,6 +117,7 @@ class MapTerms:
 
 def read_options(given: MapOptions) -> MapTerms:
     _refuse_unknown(given)
+    _check_types(given)
     lane = _one_of("lane", given.get("lane", "call"), ("call", "background", "batch", CHEAPEST))
     on_error = _one_of("on_error", given.get("on_error", "return"), ("return", "raise"))
     model = _sent_model(given)
@@ -177,8 +188,6 @@ def _body(given: MapOptions) -> dict[str, Any]:
 def _sent_model(given: MapOptions) -> str | None:
     """`openai/gpt-5-mini` is written as other libraries write it; with a provider named, the slash is the model's."""
     model = given.get("model")
-    if model is not None and not isinstance(model, str):
-        raise UsageError(f"model must be a text, not a {type(model).__name__}")
     if not model or given.get("provider") or given.get("base_url"):
         return model
     name, slash, rest = model.partition("/")
@@ -191,6 +200,42 @@ def _refuse_unknown(given: Mapping[str, Any]) -> None:
         near = _OTHER_NAMES.get(name) or next(iter(get_close_matches(name, [*known, "schema"], 1)), None)
         hint = f"did you mean {near}=?" if near else f"known: schema, {', '.join(known)}"
         raise UsageError(f"there is no option {name!r}", hint=hint)
+
+
+def _check_types(given: Mapping[str, Any]) -> None:
+    """What is not of its type is refused here: deep inside of a run it would break a request, or keep it for ever."""
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name in _TEXTS and not isinstance(value, str):
+            raise UsageError(f"{name} must be a text, not {value!r}")
+        if name in _FLAGS and not isinstance(value, bool):
+            raise UsageError(f"{name} must be True or False, not {value!r}")
+        if name in _FUNCTIONS and not callable(value):
+            raise UsageError(f"{name} must be a function, not {value!r}")
+        if name in _LISTS and (isinstance(value, str) or not all(isinstance(each, str) for each in value)):
+            raise UsageError(f"{name} must be a list of texts, not {value!r}")
+        if name in _SECONDS and not (_is_number(value) and 0 < value <= SECONDS_MAX):
+            raise UsageError(f"{name} must be seconds above 0, not {value!r}")
+    temperature, max_tokens, extra = given.get("temperature"), given.get("max_tokens"), given.get("extra")
+    if temperature is not None and not (_is_number(temperature) and math.isfinite(temperature)):
+        raise UsageError(f"temperature must be a number, not {temperature!r}")
+    if max_tokens is not None:
+        _whole("max_tokens", max_tokens, 1, 10**9)
+    _check_extra({} if extra is None else extra)
+
+
+def _check_extra(extra: object) -> None:
+    if not isinstance(extra, Mapping):
+        raise UsageError(f"extra must be a dict of further members of a body, not {extra!r}")
+    try:
+        json.dumps(dict(extra), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"extra cannot be sent as JSON: {error}") from None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _micros(budget: object) -> int | None:

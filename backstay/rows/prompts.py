@@ -3,15 +3,20 @@
 import base64
 import json
 import mimetypes
+import pickle
 import re
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from os import SEEK_END
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final
 
 from backstay.core.errors import UsageError
-from backstay.llm.formats import InputOptions, ParsedRequest, request_of_body, request_of_prompt
-from backstay.llm.lines import LineRefused, quote_json, write_json
+from backstay.core.values import is_unicode
+from backstay.llm.formats import InputOptions, ParsedRequest, check_id, request_of_body, request_of_prompt
+from backstay.llm.lines import LineRefused, Member, open_temporary, quote_json, write_json
 from backstay.llm.repeated_requests import metadata_of_sample
 from backstay.llm.templates import Template
 
@@ -67,13 +72,14 @@ class RowPrompt:
         self._further = [f"{quote_json(name)}:{write_json(value)}" for name, value in further.items()]
         self._given = further
         self._system = None if options.system is None else self._texts.template(options.system, may_be_plain=True)
-        self._fill = self._compile(prompt)
+        self._made = self._compile(prompt)
         if not callable(prompt) and not self._texts.used:
             hint = f"write {{column}} where a value belongs; there are {', '.join(columns)}"
             raise UsageError("the prompt names no column, so every row would get the same answer", hint=hint)
 
-    def request(self, custom_id: str, row: Row, reading: InputOptions) -> ParsedRequest:
-        made = self._fill(row)
+    def request(self, custom_id: str, row: Row, reading: InputOptions, at: int = 0) -> ParsedRequest:
+        """The request for a row, the one at this place, from 0."""
+        made = self._made(at, row)
         if isinstance(made, str) and self._system is None:
             return request_of_prompt(reading, custom_id, quote_json(made), True, self._further)
         if isinstance(made, Mapping):
@@ -83,13 +89,19 @@ class RowPrompt:
             messages = [{"role": "system", "content": self._system(row)}, *messages]
         return request_of_prompt(reading, custom_id, write_json(messages), False, self._further)
 
-    def _compile(self, prompt: Prompt) -> Fill:
+    def _compile(self, prompt: Prompt) -> Callable[[int, Row], Any]:
+        if callable(prompt):
+            return (prompt if isinstance(prompt, CalledOnce) else CalledOnce(prompt)).made
+        fill = self._compile_text(prompt)
+        return lambda at, row: fill(row)
+
+    def _compile_text(self, prompt: Prompt) -> Fill:
         texts = self._texts
         match prompt:
             case Path():
-                return self._compile(_read_template(prompt))
+                return self._compile_text(_read_template(prompt))
             case str():
-                return self._compile(Path(prompt)) if prompt.endswith(_JINJA_SUFFIXES) else texts.template(prompt)
+                return self._compile_text(Path(prompt)) if prompt.endswith(_JINJA_SUFFIXES) else texts.template(prompt)
             case Jinja():
                 return texts.jinja(prompt.text)
             case Mapping():
@@ -98,8 +110,6 @@ class RowPrompt:
                 return texts.messages([prompt])
             case Sequence():
                 return texts.messages(prompt)
-            case _ if callable(prompt):
-                return _checked_call(prompt, texts)
         raise UsageError(f"a prompt cannot be a {type(prompt).__name__}", hint="use a text, messages or a function")
 
 
@@ -206,14 +216,42 @@ class _Texts:
         return value
 
 
-def _checked_call(prompt: Callable[[dict[str, Any]], Any], texts: _Texts) -> Fill:
-    def fill(row: Row) -> Any:
-        made = prompt(dict(row))
-        if not isinstance(made, str | Mapping | list | tuple):
-            raise LineRefused(f"got a {type(made).__name__} from the prompt function, not a text, messages or a body")
-        return made if isinstance(made, str) else _plain(made, row)
+class CalledOnce:
+    """A function that makes prompts, called once for each row: what it made is kept in a temporary file. Rows are read
+    several times, and a function may be slow, or make something else each time."""
 
-    return fill
+    def __init__(self, function: Callable[[dict[str, Any]], Any]) -> None:
+        self._function = function
+        self._kept = open_temporary()
+        self._starts: array[int] = array("q")
+        self._lock = Lock()
+
+    def __call__(self, row: dict[str, Any]) -> Any:
+        return self._function(row)
+
+    def made(self, at: int, row: Row) -> Any:
+        """For the row at this place, from 0."""
+        with self._lock:
+            if at < len(self._starts):
+                self._kept.seek(self._starts[at])
+                return _plain(pickle.load(self._kept), row)
+            made = self._call(at, row)
+            plain = _plain(made, row)
+            if at == len(self._starts):  # after a row that is refused nothing is kept: nothing will be sent either
+                self._starts.append(self._kept.seek(0, SEEK_END))
+                pickle.dump(made, self._kept)
+            return plain
+
+    def _call(self, at: int, row: Row) -> Any:
+        try:
+            made = self(dict(row))
+        except Exception as error:
+            said = f"the prompt function raised {type(error).__name__} for row {at + 1}: {error}"
+            raise UsageError(said, hint="nothing was sent") from error
+        if not isinstance(made, str | Mapping | list | tuple):
+            kind = f"a value of the type {type(made).__name__}, not a text, messages or a body"
+            raise LineRefused(f"got from the prompt function {kind}")
+        return made
 
 
 def _plain(value: Any, row: Row) -> Any:
@@ -228,7 +266,11 @@ def _plain(value: Any, row: Row) -> Any:
             return {name: _plain(each, row) for name, each in value.items()}
         case list() | tuple():
             return [_plain(each, row) for each in value]
-    return value
+        case str() if not is_unicode(value):
+            raise LineRefused("got from the prompt function a text that is not Unicode")
+        case None | bool() | int() | float() | str():
+            return value
+    raise LineRefused(f"got from the prompt function a value of the type {type(value).__name__}, which cannot be sent")
 
 
 def _image_part(column: str, value: Any) -> dict[str, Any]:
@@ -301,7 +343,7 @@ class RowRequests:
 
     def _request(self, at: int, sample: int, row: Row, reading: InputOptions) -> ParsedRequest:
         label = f"row-{at}" if self._id_column is None else self._label(row)
-        made = self._prompt.request(label if sample == 0 else f"{label}#{sample + 1}", row, reading)
+        made = self._prompt.request(label if sample == 0 else f"{label}#{sample + 1}", row, reading, at - 1)
         # A further sample of the same request is another one: what is not sent tells them apart.
         return made if sample == 0 else made._replace(metadata=metadata_of_sample(sample + 1))
 
@@ -309,4 +351,6 @@ class RowRequests:
         value = row.get(self._id_column or "")
         if value is None or value == "":
             raise LineRefused(f"column {self._id_column!r} has no value, and is the id")
-        return str(value)[:500]
+        label = str(value)
+        check_id(Member("", label, 0, 0, 0))
+        return label

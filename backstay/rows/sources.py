@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from os import PathLike, fspath
 from typing import Any, Final
@@ -10,8 +10,9 @@ from typing import Any, Final
 from backstay.core.errors import UsageError
 from backstay.core.values import NotPlain, plain_value
 from backstay.llm.lines import LineRefused, open_temporary
-from backstay.llm.row_files import TEXT_COLUMN, Row, columns_of, names_in, open_row_file
+from backstay.llm.row_files import TEXT_COLUMN, FileKind, Row, columns_of, names_in, open_row_file
 
+_ESCAPED: Final = (FileKind.JSON_LINES, FileKind.JSON_ARRAY)  # an escape in them may be of no character
 TAKEN: Final = "give a list, an iterator, a pandas or Polars frame, a dataset, or the path of a file"
 
 
@@ -34,24 +35,30 @@ class RowSource:
     kind: RowKind
     columns: list[str]
     rows: Callable[[], Iterator[Row]]
+    frame: Any = None  # that the rows came in, if it was one
 
 
 def open_rows(source: Any) -> RowSource:
-    """Text is the path of a file; a list of texts has the one column `row`."""
+    """Text is the path of a file; a list of texts has the one column `row`. An iterator is read here, to its end."""
     if isinstance(source, str | PathLike):
         return _of_file(fspath(source))
     match type(source).__module__.partition(".")[0]:
         case "pandas":
-            return _of_pandas(source)
+            return replace(_of_pandas(source), frame=_frame_of(source))
         case "polars":
-            return _of_polars(source)
+            return replace(_of_polars(source), frame=_frame_of(source))
         case "datasets":
-            return _of_dataset(source)
+            return replace(_of_dataset(source), frame=_frame_of(source))
     if isinstance(source, Mapping | bytes) or not isinstance(source, Iterable) or _is_record(source):
         raise UsageError(f"rows cannot be one {type(source).__name__}", hint=TAKEN)
     if isinstance(source, Iterator):
         return _of_iterator(source)
     return _made("the rows", RowKind.LIST, lambda: _numbered(source))
+
+
+def _frame_of(source: Any) -> Any:
+    """None for a single column, which has no place for answers."""
+    return source if hasattr(source, "columns") or hasattr(source, "column_names") else None
 
 
 def _of_file(path: str) -> RowSource:
@@ -63,7 +70,7 @@ def _of_file(path: str) -> RowSource:
             for number, row in file.rows():
                 if isinstance(row, LineRefused):
                     raise UsageError(f"{file.unit} {number} of {path} {row}")
-                yield row
+                yield _plain_row(number, row.items()) if file.kind in _ESCAPED else row
 
     with open_row_file(path) as file:
         columns = columns_of(file)

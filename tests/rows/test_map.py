@@ -176,6 +176,62 @@ def test_failed_rows_are_sent_again_when_asked(site: RowSite) -> None:
     assert [answer.ok for answer in healed] == [True, True]
 
 
+def test_rows_of_an_iterator_are_tried_first_and_sent_again_when_asked(site: RowSite) -> None:
+    def body(row: dict[str, Any]) -> dict[str, Any]:
+        fault = {"metadata": {"practice_fault": "400x2"}} if row["row"] == "4" else {}
+        return {"messages": [{"role": "user", "content": row["row"]}], **fault}
+
+    rows = (f"{n}" for n in range(6))
+    answers = backstay.map(rows, body, **site.with_options(sample=2, confirm=lambda tried: True))
+    assert [answer.index for answer in answers.errors] == [4]
+    assert (len(answers.retry_failed().values()), site.practice.bill.charged) == (6, 6)
+
+
+def test_only_failed_rows_of_a_new_run_are_sent_again(site: RowSite) -> None:
+    def body(row: dict[str, Any]) -> dict[str, Any]:
+        fault = {"metadata": {"practice_fault": "400x2"}} if row["row"] == "b" else {}
+        return {"messages": [{"role": "user", "content": row["row"]}], **fault}
+
+    answers = backstay.map(["a", "b"], body, **site.with_options(new=True))
+    assert answers.retry_failed().ok
+    assert site.paid == 2
+
+
+@pytest.mark.parametrize("more", [{}, {"samples": 2}, {"sample": 2, "confirm": lambda tried: True}])
+def test_a_prompt_function_is_called_once_for_each_row(site: RowSite, more: dict[str, Any]) -> None:
+    called: list[str] = []
+
+    def prompt(row: dict[str, Any]) -> str:
+        called.append(row["row"])
+        return f"{row['row']} as number {len(called)}"  # another text each time
+
+    answers = backstay.map(["a", "b", "c"], prompt, **site.with_options(**more))
+    assert called == ["a", "b", "c"]
+    assert {text.split(" ", 2)[2] for text in answers.values()} == {
+        f"{row} as number {n}" for n, row in enumerate(called, 1)
+    }
+
+
+def test_two_calls_at_once_have_checks_of_their_own(site: RowSite) -> None:
+    """On the same endpoint: a check of one must not judge the answers of the other."""
+    site.practice.change(latency=0.05)
+    found: dict[str, int] = {}
+
+    def go(name: str, check: Any) -> None:
+        rows = [f"{name} {n}" for n in range(20)]
+        found[name] = len(backstay.map(rows, "{row}", **site.with_options(check=check, reasks=0, concurrency=4)).errors)
+
+    threads = [
+        threading.Thread(target=go, args=("strict", lambda text: False)),
+        threading.Thread(target=go, args=("mild", lambda text: True)),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {"strict": 20, "mild": 0}
+
+
 def test_a_frame_keeps_its_index(site: RowSite) -> None:
     frame = pandas.DataFrame({"text": ["a", "b"]}, index=[5, 5])
     made = backstay.map(frame, "{text}", **site.options).to_frame()
@@ -250,7 +306,14 @@ def test_a_few_rows_are_tried_first_and_the_rest_only_after_a_yes(site: RowSite)
     few = backstay.map(rows, "{row}", **site.with_options(sample=3, confirm=refuse))
     assert (len(few), site.paid, shown) == (3, 3, [3])
     every = backstay.map(rows, "{row}", **site.with_options(sample=3, confirm=lambda tried: True))
-    assert len(every) == 10
+    assert (len(every), site.paid) == (10, 10)
+
+
+@pytest.mark.parametrize("more", [{"reuse": "never"}, {"new": True}, {"reuse": 0.001}])
+def test_the_rows_that_were_tried_are_not_paid_again(site: RowSite, more: dict[str, Any]) -> None:
+    options = site.with_options(sample=3, confirm=lambda tried: True, **more)
+    assert len(backstay.map([f"{n}" for n in range(10)], "{row}", **options).values()) == 10
+    assert site.paid == 10
 
 
 def test_the_question_shows_the_cost_and_the_forecast(

@@ -45,7 +45,7 @@ V = TypeVar("V")
 
 
 class HandlerOptions(TypedDict, total=False):
-    """What `handler` and `task` take besides a name and a provider."""
+    """The options of `handler` and `task` besides a name and a provider."""
 
     retry: str | RetryPolicy
     delivery: str | Delivery

@@ -31,25 +31,25 @@ class Artifacts:
         self._folder = folder
         self._own = own or {}
 
-    def _lead(self, name: str) -> "Artifacts":
+    def _place_of(self, name: str) -> "Artifacts":
         return self._own.get(name.partition("/")[0], self)
 
     async def put(self, name: str, chunks: AsyncIterable[bytes]) -> int:
         """Stores a stream, in constant memory; returns its size. An interrupted stream leaves nothing behind."""
         import obstore
 
-        size, place = 0, self._lead(name)
+        size, place = 0, self._place_of(name)
         async with AsyncExitStack() as stack:
             opened = obstore.open_writer_async(place._store, name, buffer_size=PART_BYTES)
             writer = await stack.enter_async_context(opened)
             async for chunk in chunks:  # an error of the stream is not the storage's fault, and is passed on unchanged
                 size += len(chunk)
-                with _reaching():
+                with _replace_errors():
                     await writer.write(chunk)
-            with _reaching():
+            with _replace_errors():
                 await stack.aclose()
         if place._folder is not None:
-            with _reaching():
+            with _replace_errors():
                 await asyncio.to_thread(_settle_on_disk, place._folder / name)
         return size
 
@@ -64,13 +64,13 @@ class Artifacts:
         if start >= end:
             return
         whole = start == 0 and end == size
-        with _reaching(name):
+        with _replace_errors(name):
             found = await obstore.get_async(
-                self._lead(name)._store, name, options=None if whole else {"range": (start, end)}
+                self._place_of(name)._store, name, options=None if whole else {"range": (start, end)}
             )
             pieces = found.stream(min_chunk_size=CHUNK_BYTES).__aiter__()
         while True:
-            with _reaching(name):
+            with _replace_errors(name):
                 piece = await anext(pieces, None)
             if piece is None:
                 return
@@ -81,8 +81,8 @@ class Artifacts:
         import obstore
 
         try:
-            with _reaching(name):
-                return int((await obstore.head_async(self._lead(name)._store, name))["size"])
+            with _replace_errors(name):
+                return int((await obstore.head_async(self._place_of(name)._store, name))["size"])
         except NotFound:
             return None
 
@@ -90,9 +90,9 @@ class Artifacts:
         """The artifacts under a prefix of whole parts (`logs/12`; `logs/1` would not match it), in any order."""
         import obstore
 
-        pages = obstore.list(self._lead(prefix)._store, prefix).__aiter__()
+        pages = obstore.list(self._place_of(prefix)._store, prefix).__aiter__()
         while True:
-            with _reaching():
+            with _replace_errors():
                 page = await anext(pages, None)
             if page is None:
                 return
@@ -103,19 +103,19 @@ class Artifacts:
         """Deletes an artifact; a missing one is no error. Parts that a killed process left are deleted, too."""
         import obstore
 
-        place = self._lead(name)
+        place = self._place_of(name)
         if place._folder is not None:
-            with _reaching():
+            with _replace_errors():
                 await asyncio.to_thread(_drop_halves, place._folder / name)
         try:
-            with _reaching(name):
+            with _replace_errors(name):
                 await obstore.delete_async(place._store, name)
         except NotFound:
             return
 
 
 @contextmanager
-def _reaching(name: str = "") -> Iterator[None]:
+def _replace_errors(name: str = "") -> Iterator[None]:
     """Replaces the messages of the storage library, which contain buckets, paths and addresses."""
     from obstore.exceptions import BaseError, NotFoundError
 

@@ -35,7 +35,7 @@ class FollowUpFailed(BackstayError):
 
 def handler(event: Mapping[str, Any], context: Context) -> dict[str, Any]:
     """One invocation. An exception counts as an error of the function and in its alarm; no item is lost."""
-    app = database_choice.served_app(None)
+    app = database_choice.load_served_app(None)
     depth = depth_of(event)
     check_depth(app, depth)
     metrics = Metrics()
@@ -44,7 +44,7 @@ def handler(event: Mapping[str, Any], context: Context) -> dict[str, Any]:
             report = database_choice.run(_invoke(app, depth, context))
         return asdict(report)
     finally:
-        output.data(output.as_json(_embedded(figures_for_alarms(metrics), context.function_name)))
+        output.data(output.as_json(_metrics_line(figures_for_alarms(metrics), context.function_name)))
         sys.stdout.flush()
 
 
@@ -123,7 +123,7 @@ def figures_for_alarms(metrics: Metrics) -> dict[str, float]:
     }
 
 
-def _embedded(values: Mapping[str, float], function: str) -> dict[str, Any]:
+def _metrics_line(values: Mapping[str, float], function: str) -> dict[str, Any]:
     """A log line that CloudWatch turns into metrics."""
     named = [{"Name": name, "Unit": "Count"} for name in values]
     directive = {"Namespace": NAMESPACE, "Dimensions": [["FunctionName"]], "Metrics": named}

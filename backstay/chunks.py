@@ -16,7 +16,7 @@ BY_PAYLOAD = "payload"
 Items = Iterable[Any] | AsyncIterable[Any]
 
 
-class Keyed(NamedTuple):
+class KeyedItem(NamedTuple):
     """An item that is submitted once only, and the key that it is known by."""
 
     item: str | Weighed
@@ -35,31 +35,33 @@ def encode_list(
         said = "item_key needs items: those that come from an earlier job have no keys"
         raise UsageError(said, hint="leave item_key out, or give it to the earlier job")
     if isinstance(items, list | tuple) and by is None:
-        return [to_body(encode, item) for item in items], _unchanged
+        return [to_body(encode, item) for item in items], _keep
     if isinstance(items, list | tuple) and by is not None:
-        return [_keyed(number, item, encode, by) for number, item in enumerate(items)], _unchanged
+        return [_with_key(number, item, encode, by) for number, item in enumerate(items)], _keep
     if items is None or by is None:
         return items, encode
-    return _stream_with_keys(items, encode, by), _unchanged
+    return _stream_with_keys(items, encode, by), _keep
 
 
-def _unchanged(item: str | Weighed) -> str | Weighed:
+def _keep(item: str | Weighed) -> str | Weighed:
     return item
 
 
-def _body_of(item: str | Weighed | Keyed) -> str:
-    inner = item.item if isinstance(item, Keyed) else item
+def _body_of(item: str | Weighed | KeyedItem) -> str:
+    inner = item.item if isinstance(item, KeyedItem) else item
     return inner.body if isinstance(inner, Weighed) else inner
 
 
-async def _stream_with_keys(items: Items, encode: Encode, by: str | Callable[[Any], object]) -> AsyncIterator[Keyed]:
+async def _stream_with_keys(
+    items: Items, encode: Encode, by: str | Callable[[Any], object]
+) -> AsyncIterator[KeyedItem]:
     number = 0
-    async for item in _each(items):
-        yield _keyed(number, item, encode, by)
+    async for item in _iterate(items):
+        yield _with_key(number, item, encode, by)
         number += 1
 
 
-def _keyed(number: int, item: Any, encode: Encode, by: str | Callable[[Any], object]) -> Keyed:
+def _with_key(number: int, item: Any, encode: Encode, by: str | Callable[[Any], object]) -> KeyedItem:
     encoded = to_body(encode, item)
     if callable(by):
         key = by(item)
@@ -72,7 +74,7 @@ def _keyed(number: int, item: Any, encode: Encode, by: str | Callable[[Any], obj
         what = "its item_key gives none" if callable(by) else f"its field {by!r} has none"
         hint = "a key is a text of 1 to 255 printable characters, or a whole number"
         raise UsageError(f"item {number} has no key: {what}", hint=hint)
-    return Keyed(encoded, str(key))
+    return KeyedItem(encoded, str(key))
 
 
 def is_key(key: object) -> bool:
@@ -131,12 +133,12 @@ async def chunks_of(new: NewJob, items: Items, encode: Encode) -> AsyncIterator[
         made = made._replace(weights=weights or None, keys=keys or None, handlers=others)
         return made._replace(answer_keys=answer_keys or None, reuse=new.reuse)
 
-    async for item in _each(items):
+    async for item in _iterate(items):
         if len(bodies) == CHUNK_ITEMS or characters > CHUNK_CHARACTERS:
             yield chunk(last=False)
             position += len(bodies)
             bodies, weights, handlers, keys, answer_keys, characters = [], [], [], [], [], 0
-        if isinstance(item, Keyed):
+        if isinstance(item, KeyedItem):
             keys.append(item.key)
             item = item.item
         encoded = item if isinstance(item, Weighed) else to_body(encode, item)
@@ -160,7 +162,7 @@ def to_body(encode: Encode, item: Any) -> str | Weighed:
     return encoded
 
 
-async def _each(items: Items) -> AsyncIterator[Any]:
+async def _iterate(items: Items) -> AsyncIterator[Any]:
     if isinstance(items, AsyncIterable):
         async for item in items:
             yield item

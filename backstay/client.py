@@ -1,4 +1,4 @@
-"""What submitters do: submit, wait, read results, pause, resume, cancel, retry."""
+"""The client of submitters: submit, wait, read results, pause, resume, cancel, retry."""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -33,7 +33,7 @@ DEADLINE_SECONDS_MAX = 366 * 86_400
 BUDGET_MICROS_MAX = (1 << 62) - 1
 AFTER_JOBS_MAX = 100
 WAIT_SECONDS_MIN, WAIT_SECONDS_MAX = 0.0005, 0.1
-WAIT_SHARE = 0.1  # of the time waited so far: so late the end is noticed, and a long wait polls rarely
+WAIT_SHARE = 0.1  # of the time waited so far: the end is noticed at most this late, and a long wait polls rarely
 
 
 class JobLike(Protocol):
@@ -46,7 +46,7 @@ After = JobLike | int | Sequence[JobLike | int]
 
 
 class SubmitOptions(TypedDict, total=False):
-    """What `submit` takes besides the handler and its items: the fields of `Options`, each of them by name."""
+    """The options of `submit` besides the handler and its items: the fields of `Options`, by name."""
 
     priority: int
     deadline_seconds: float | None
@@ -184,7 +184,7 @@ class Client:
         results of the jobs that `after` names. `reuse`: items with a key may get the answers of earlier jobs."""
         options.check()
         items, encode = encode_list(items, encode, options.item_key)
-        traced, opened, total = self.bus.submitting(handler), None, 0
+        traced, opened, total = self.bus.trace_submit(handler), None, 0
         key = options.idempotency_key if options.unique is None else unique_key(handler, options.unique, items)
         new = self._new_job(handler, options, key, traced.seed or new_incarnation(), job_timeout_seconds)
         new = replace(new, reuse=reuse)
@@ -199,7 +199,7 @@ class Client:
                         return self.job(opened.id)
                 opened = await self._store(new, opened, chunk, wake)
         except BaseException:
-            traced.broke_off()
+            traced.record_failure()
             if opened is not None and opened.new and options.idempotency_key is None:
                 await self.job(opened.id).cancel()
             raise

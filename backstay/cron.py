@@ -1,4 +1,4 @@
-"""When a cron line fires: in a time zone, and right on the days when clocks change.
+"""When a cron line fires: in a time zone, and correct on the days when clocks change.
 
 A line with a fixed minute and hour follows the wall clock. If clocks go forward over its time, it fires as soon as they
 have; if its time comes twice, it fires once. A line whose minute or hour begins with `*` follows real time.
@@ -105,7 +105,7 @@ def show_local(at_ms: int, timezone: str) -> str:
 
 
 def _firings(line: str, timezone: str, after_ms: int) -> Iterator[int]:
-    """Without end, each later than the one before it. In an hour that comes twice, cronsim may give a time that was."""
+    """Without end, each later than the one before it. In an hour that comes twice, cronsim may repeat a time."""
     last = after_ms
     for at in CronSim(line, datetime.fromtimestamp(after_ms // 1000, zone_named(timezone))):
         ms = int(at.timestamp()) * 1000

@@ -37,13 +37,13 @@ def backstay_app(tmp_path: Path) -> "Iterator[Callable[[Backstay], SyncBackstay]
         def start(app: "Backstay") -> "SyncBackstay":
             nonlocal count
             count += 1
-            return stack.enter_context(_working(app, tmp_path / f"backstay-{count}.db"))
+            return stack.enter_context(_run_worker(app, tmp_path / f"backstay-{count}.db"))
 
         yield start
 
 
 @contextmanager
-def _working(app: "Backstay", file: Path) -> "Iterator[SyncBackstay]":
+def _run_worker(app: "Backstay", file: Path) -> "Iterator[SyncBackstay]":
     from backstay.sync import SyncBackstay
 
     settings, client = app.settings, app._client

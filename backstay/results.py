@@ -22,7 +22,7 @@ else:
 
 
 class Result(NamedTuple, Generic[V_co]):
-    """One ended item: `value` when it succeeded, a code and a line that says why when it did not.
+    """One ended item: `value` when it succeeded, an error code and a message when it did not.
 
     `value` has the type that the handler returns if the job was submitted with the handler itself. Of a job that was
     submitted by name or found by its id, it is plain JSON.

@@ -249,7 +249,7 @@ def load(flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | No
     try:
         loaded = Settings(**values)
     except ValidationError as error:
-        raise _usage(error, environ) from None  # the error itself shows values, which may be secrets
+        raise _usage_error(error, environ) from None  # the error itself shows values, which may be secrets
     require_owner(loaded.owner)
     for name in ("gateway_rate", "remote_rate"):
         _check_rate(name, getattr(loaded, name))
@@ -335,17 +335,17 @@ def _number(key: str, value: str) -> int | float:
         raise UsageError(f"{key} must be a number, not {value!r}") from None
 
 
-def _usage(error: ValidationError, environ: Mapping[str, str]) -> UsageError:
+def _usage_error(error: ValidationError, environ: Mapping[str, str]) -> UsageError:
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"])
     if first["loc"][0] == "providers":
-        return _usage_of_provider(name, first, environ)
+        return _usage_error_of_provider(name, first, environ)
     if first["type"] == "extra_forbidden":
         return UsageError(f"{_file_of(environ).name}: there is no setting {name!r}", hint=_nearest(name))
     return UsageError(f"setting {name}: {first['msg']}", hint=f"set it in backstay.toml, or as {PREFIX}{name.upper()}")
 
 
-def _usage_of_provider(name: str, first: Any, environ: Mapping[str, str]) -> UsageError:
+def _usage_error_of_provider(name: str, first: Any, environ: Mapping[str, str]) -> UsageError:
     """Never with the value: it may be a key."""
     file, said = _file_of(environ).name, str(first["msg"]).removeprefix("Value error, ")
     if first["type"] != "extra_forbidden":

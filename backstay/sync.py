@@ -99,7 +99,7 @@ class SyncBackstay:
         such a connection returns when it is done, and the background thread has opened the rest."""
         try:
             refuse_async(connection)
-            self.run(_ready(self.app))
+            self.run(_open_place(self.app))
             work.send(None)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
@@ -173,7 +173,7 @@ class SyncJob(Generic[V_co]):
         return self._face.run(self._job.accept_late(item))
 
 
-async def _ready(app: Backstay) -> None:
+async def _open_place(app: Backstay) -> None:
     await (await app.open()).store.place()
 
 

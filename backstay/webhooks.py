@@ -39,7 +39,7 @@ class Relay:
         self._bus = bus
         self._rng = new_random()
         self._tasks = Tasks()
-        self._telling: dict[asyncio.Task[None], str] = {}
+        self._under_way: dict[asyncio.Task[None], str] = {}
         self._freed = asyncio.Event()
         self._past = ""  # the webhook that had its turn last
         self._forget_at = float("-inf")
@@ -52,7 +52,7 @@ class Relay:
         """Deliveries under way may finish within their time-out; the next relay takes over the rest."""
         if self._loop is not None:
             self._loop.cancel()
-        await asyncio.gather(*filter(None, [self._loop]), *self._telling, return_exceptions=True)
+        await asyncio.gather(*filter(None, [self._loop]), *self._under_way, return_exceptions=True)
 
     async def run_once(self) -> int:
         """Creates deliveries for new events and makes all that are due; returns how many attempts it made."""
@@ -61,7 +61,7 @@ class Relay:
         tries = 0
         while begun := await self._begin():
             tries += begun
-            await asyncio.gather(*self._telling)
+            await asyncio.gather(*self._under_way)
         return tries
 
     async def _run(self) -> None:
@@ -77,7 +77,7 @@ class Relay:
             except Exception as error:
                 self._bus.emit(Trouble("webhooks", f"{type(error).__name__}: {error}"))
                 pause = AGAIN_SECONDS
-            if pause == LOOK_SECONDS and self._telling:
+            if pause == LOOK_SECONDS and self._under_way:
                 await wait_for_event(
                     self._freed, LOOK_SECONDS
                 )  # a receiver with room again may have more events waiting
@@ -94,23 +94,23 @@ class Relay:
 
     async def _begin(self) -> int:
         """Starts due deliveries, as many as there is room for: one per webhook, in turns."""
-        room = AT_ONCE_MAX - len(self._telling)
+        room = AT_ONCE_MAX - len(self._under_way)
         if room <= 0:
             return 0
-        each = Counter(self._telling.values())
+        each = Counter(self._under_way.values())
         busy = [webhook for webhook, number in each.items() if number >= AT_ONCE_EACH]
         dues, self._past = await self._webhooks.claim(room, busy, self._past)
         for due in dues:
-            task = self._tasks.spawn(self._tell(due))
-            self._telling[task] = due.webhook_id
+            task = self._tasks.spawn(self._deliver(due))
+            self._under_way[task] = due.webhook_id
             task.add_done_callback(self._note_answer)
         return len(dues)
 
     def _note_answer(self, task: asyncio.Task[None]) -> None:
-        self._telling.pop(task, None)
+        self._under_way.pop(task, None)
         self._freed.set()
 
-    async def _tell(self, due: DueDelivery) -> None:
+    async def _deliver(self, due: DueDelivery) -> None:
         try:
             told = await self._try(due)
             if await self._webhooks.settle(due, told):

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from backstay.cli import database_choice, output
-from backstay.cli.command import Command, LazyGroup, Name, json_option, place_options
-from backstay.cli.request_options import Dollars
+from backstay.cli.command import Command, Dollars, LazyGroup, Name, json_option, place_options
 from backstay.core.errors import BackstayError
 
 if TYPE_CHECKING:
@@ -206,11 +205,11 @@ def profiles(as_json: bool) -> None:
             output.data(output.as_json({"profile": name, **asdict(limits)}))
         return
     columns: list[Limits] = list(named.values())
-    rows = ((field, *(f"{getattr(limits, field):g}" for limits in columns)) for field in _differing(columns))
+    rows = ((field, *(f"{getattr(limits, field):g}" for limits in columns)) for field in _limits_that_differ(columns))
     output.table(("LIMIT", *named), rows)
     output.note("all other limits are the same in all three profiles; --json shows every limit")
 
 
-def _differing(columns: "list[Limits]") -> list[str]:
+def _limits_that_differ(columns: "list[Limits]") -> list[str]:
     names = type(columns[0]).__slots__
     return [name for name in names if len({getattr(limits, name) for limits in columns}) > 1]

@@ -58,7 +58,7 @@ def show(ctx: click.Context, broker: str | None, db: str | None, as_json: bool) 
     It declares nothing. If the broker is unreachable, it shows what the database knows and ends with exit code 8.
     """
     loaded, url = database_choice.open_with_broker(db, broker)
-    seen = database_choice.with_client(loaded, lambda client: _look(loaded, client, url))
+    seen = database_choice.with_client(loaded, lambda client: _read_state(loaded, client, url))
     if as_json:
         output.data(output.as_json(_as_object(loaded, url, seen)))
     else:
@@ -90,7 +90,7 @@ def declare(ctx: click.Context, handlers: tuple[str, ...], broker: str | None, d
     topology = topology_of(loaded.settings)
 
     async def make(client: "Client") -> list[Any]:
-        queues = topology.queues(sorted({*handlers, *await _handlers(client)}))
+        queues = topology.queues(sorted({*handlers, *await _busy_handlers(client)}))
         async with connect_once(url, "backstay declare") as connection:
             return list(await declare_on(connection, topology.exchanges, queues))
 
@@ -129,19 +129,19 @@ async def _close_sinks(client: "Client") -> tuple[int, int]:
     return await client.store.outbox.close_sink(), await client.store.outbox.close_sink(MESSAGES)
 
 
-async def _handlers(client: "Client") -> list[str]:
-    """Those with unfinished work."""
+async def _busy_handlers(client: "Client") -> list[str]:
+    """The handlers with unfinished work."""
     return sorted({depth.handler for depth in await client.store.job_views.backlog()})
 
 
-async def _look(app: "Backstay", client: "Client", url: str) -> BrokerState:
+async def _read_state(app: "Backstay", client: "Client", url: str) -> BrokerState:
     from backstay.messaging.broker_session import topology_of
     from backstay.messaging.connection import connect_once
     from backstay.messaging.queues import inspect
     from backstay.store.outbox import WORK
 
     outbox = client.store.outbox
-    is_open, lag, handlers = await outbox.is_open(), await outbox.lag(WORK), await _handlers(client)
+    is_open, lag, handlers = await outbox.is_open(), await outbox.lag(WORK), await _busy_handlers(client)
     names = sorted({*handlers, *(handler.name for handler in app.handlers)})
     try:
         async with connect_once(url, "backstay show") as connection:
@@ -195,14 +195,14 @@ def _print(app: "Backstay", url: str, seen: BrokerState) -> None:
         output.data("")
         columns = ("KIND", "NAME", "DECLARED AS", "MESSAGES", "CONSUMERS", "PROBLEM")
         rows = (
-            (one.kind, one.name, _declared_as(one.arguments), one.messages, one.consumers, one.problem)
+            (one.kind, one.name, _describe_arguments(one.arguments), one.messages, one.consumers, one.problem)
             for one in seen.found
         )
         output.table(columns, rows)
 
 
-def _declared_as(arguments: "Mapping[str, Any]") -> str:
-    """What makes a difference to a message; --json has all arguments."""
+def _describe_arguments(arguments: "Mapping[str, Any]") -> str:
+    """The arguments that matter for messages; --json has all of them."""
     said = [str(arguments["type"])] if "type" in arguments else []
     if "x-max-priority" in arguments:
         said.append(f"{arguments['x-max-priority']} priorities")
@@ -262,7 +262,7 @@ def replay(
     if as_json:
         output.data(output.as_json({**counts, "dry_run": dry_run}))
     else:
-        _tell(counts, dry_run)
+        _print_counts(counts, dry_run)
 
 
 async def _replay(app: "Backstay", client: "Client", url: str, choice: "Choice", who: str | None) -> dict[str, Any]:
@@ -278,7 +278,7 @@ async def _replay(app: "Backstay", client: "Client", url: str, choice: "Choice",
     return {word: judge.counts[word] for word in (*MESSAGES, *ITEMS)} | {"reasons": dict(judge.reasons)}
 
 
-def _tell(counts: dict[str, Any], dry_run: bool) -> None:
+def _print_counts(counts: dict[str, Any], dry_run: bool) -> None:
     chosen = output.count(counts["chosen"], "message")
     would = "would be " if dry_run else ""
     output.data(f"{chosen} chosen of {counts['seen']:,} in the dead queue")

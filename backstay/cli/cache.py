@@ -8,7 +8,7 @@ import click
 
 from backstay.cli import database_choice, output
 from backstay.cli.command import Command, Duration, LazyGroup, Name, json_option, place_options
-from backstay.cli.jobs import show_moment
+from backstay.cli.output import show_moment
 from backstay.core.display import show_money
 from backstay.core.errors import BackstayError, UsageError
 
@@ -77,7 +77,8 @@ def clear(older_than: float | None, model: str | None, everything: bool, db: str
     chosen = older_than is not None or model is not None
     if everything == chosen:
         hint = "give --older-than, --model or both, or --all"
-        raise UsageError("--all goes with no other choice" if chosen else "nothing says what to forget", hint=hint)
+        said = "--all cannot be used with --older-than or --model" if chosen else "no answers are chosen"
+        raise UsageError(said, hint=hint)
 
     async def act(client: "Client") -> int:
         age_ms = None if older_than is None else int(older_than * 1000)
@@ -92,7 +93,7 @@ def clear(older_than: float | None, model: str | None, everything: bool, db: str
 def unknown_requests(
     destination: "Destination", forecast: "Forecast", reuse: "Reuse", db: str | None
 ) -> "Iterator[UnknownRequests | None]":
-    """None if there is no database to look into, or it is not wanted. No database is made."""
+    """None if there is no database, or answers are not used again. No database is created."""
     from backstay.llm.repeated_requests import RequestKeys, UnknownRequests
     from backstay.store.answers import Search
     from backstay.sync import SyncBackstay

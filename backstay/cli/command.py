@@ -1,8 +1,9 @@
-"""What all commands share: help that leads with examples, lazily loaded groups, options and their types."""
+"""What all commands share: help that begins with examples, lazily loaded groups, options and their types."""
 
 import difflib
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,7 +39,7 @@ class Command(click.Command):
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name and one line, and loads a command's module when it is asked for."""
+    """A group that knows its commands by name and one line, and loads the module of a command when it is used."""
 
     def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], examples: Sequence[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -87,7 +88,7 @@ class Duration(click.ParamType[float]):
     name = "duration"
 
     def __init__(self, *, or_none: bool = False, needs_unit: bool = False) -> None:
-        """`or_none` takes 0, too. `needs_unit`: for options where seconds instead of days would delete or pay."""
+        """`or_none` also accepts 0. `needs_unit`: for options where a forgotten unit could delete or cost something."""
         self._or_none = or_none
         self._needs_unit = needs_unit
 
@@ -110,8 +111,8 @@ class Duration(click.ParamType[float]):
 
 
 class Name(click.ParamType[str]):
-    """The name of an owner or a handler. An empty one comes from a shell variable that is not set: it must not stand
-    for all of them."""
+    """The name of an owner or a handler. An empty one comes from a shell variable that is not set: it must not mean
+    all of them."""
 
     name = "text"
 
@@ -119,6 +120,22 @@ class Name(click.ParamType[str]):
         if not (text := str(value)).strip():
             self.fail("the name is empty; write a name, or leave the option out", param, ctx)
         return text
+
+
+class Dollars(click.ParamType[int]):
+    """An amount of dollars, as micro-dollars: 5, 5.00, $0.25."""
+
+    name = "dollars"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value).strip().removeprefix("$")
+        try:
+            micros = Decimal(text) * 1_000_000
+        except InvalidOperation:
+            self.fail(f"{value!r} is not an amount of dollars; write 5, 5.00 or 0.25", param, ctx)
+        if not micros.is_finite() or micros != micros.to_integral_value() or not 0 < micros < 1 << 62:
+            self.fail(f"{value!r} is out of range: it must be above 0, with at most six decimals", param, ctx)
+        return int(micros)
 
 
 def json_option(command: F) -> F:
@@ -130,6 +147,11 @@ def db_option(command: F) -> F:
     text += " --app, BACKSTAY_APP or backstay.toml names an application; else BACKSTAY_DATABASE_URL, `database_url` in"
     text += " backstay.toml, or a file in your home folder (`backstay doctor` shows it)."
     return click.option("--db", metavar="URL", help=text, callback=_remember)(command)
+
+
+def data_option(command: F) -> F:
+    text = "Where Backstay keeps files: a folder, or s3://bucket/prefix."
+    return click.option("--data", metavar="PLACE", help=text)(command)
 
 
 def broker_option(command: F) -> F:
@@ -153,7 +175,7 @@ def app_option(command: F) -> F:
 
 
 def place_options(command: F) -> F:
-    """--db and --app for a command that needs no handlers: --app only says whose database is meant."""
+    """--db and --app for a command that needs no handlers: --app only names the application whose database is used."""
     option = click.option("--app", metavar="MODULE:NAME", help=_APP_HELP, callback=_remember, expose_value=False)
     return option(db_option(command))
 
@@ -167,19 +189,19 @@ def _remember(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     return value
 
 
-def _given(name: str) -> str | None:
+def _option_value(name: str) -> str | None:
     context = click.get_current_context(silent=True)
     value: str | None = None if context is None else context.meta.get(f"{_MEMORY}{name}")
     return value
 
 
-def given_app() -> str | None:
-    return _given("app")
+def app_option_value() -> str | None:
+    return _option_value("app")
 
 
-def again(command: str) -> str:
+def next_command(command: str) -> str:
     """A command to type next, on the same database as this one."""
-    db, app = _given("db"), _given("app")
+    db, app = _option_value("db"), _option_value("app")
     if db is not None:
         person = db.partition("://")[2].rpartition("@")[0]
         secret = ":" in person or "password=" in db
@@ -188,8 +210,8 @@ def again(command: str) -> str:
 
 
 def on_same_database(text: str) -> str:
-    """A text whose commands are on the same database as this one."""
-    return "".join(again(part.text) if isinstance(part, NextCommand) else str(part) for part in parts_of(text))
+    """Adds the database of this command to the commands in a text."""
+    return "".join(next_command(part.text) if isinstance(part, NextCommand) else str(part) for part in parts_of(text))
 
 
 def log_level_option(command: F) -> F:

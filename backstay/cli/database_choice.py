@@ -1,4 +1,4 @@
-"""Which application and which database a command means, and how it gets at them."""
+"""Which application and which database a command uses, and how it opens them."""
 
 import os
 import sys
@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from backstay.cli.command import given_app, on_same_database
+from backstay.cli.command import app_option_value, on_same_database
 from backstay.core.display import NextCommand, Sentence
 from backstay.core.errors import BackstayError, NotFound, UsageError
 
 if TYPE_CHECKING:
     from backstay.app import Backstay
+    from backstay.artifacts import Artifacts
     from backstay.client import Client
 
 
@@ -25,7 +26,7 @@ _FORM = "write MODULE:NAME, for example shop.work:backstay"
 
 
 class DatabaseSource(StrEnum):
-    """What named a database, in the words that people see."""
+    """Where the name of a database comes from, in the words that people see."""
 
     FLAG = "--db"
     ENVIRONMENT = "BACKSTAY_DATABASE_URL"
@@ -37,7 +38,7 @@ class DatabaseSource(StrEnum):
 LENIENT = (
     DatabaseSource.DEFAULT,
     DatabaseSource.APPLICATION,
-)  # nobody typed these names just now: a missing file is no typing error
+)  # these were not typed just now, so a missing file is not a typing error
 
 
 class Target(NamedTuple):
@@ -48,7 +49,7 @@ class Target(NamedTuple):
     app: "Backstay | None" = None
 
     @property
-    def shown(self) -> str:
+    def description(self) -> str:
         return show_database(self.url)
 
 
@@ -72,14 +73,14 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 def load_app(named: str | None, db: str | None = None) -> "Backstay":
     """The application that a command was given, on the database it is to use."""
     app = _import_app(_app_name(named))
-    target = _flag(db) or _of(app)
+    target = _target_of_flag(db) or _target_of(app)
     make_folder(target)
     check_url(target.url)
     return app_on(target._replace(app=app))
 
 
-def served_app(named: str | None, db: str | None = None) -> "Backstay":
-    """The application whose handlers are to run; without one, only what `run` and `submit` queued is served."""
+def load_served_app(named: str | None, db: str | None = None) -> "Backstay":
+    """The application whose handlers run; without one, only requests that `run` and `submit` queued."""
     from backstay import settings
 
     if not (named or settings.load().app):
@@ -91,7 +92,7 @@ def served_app(named: str | None, db: str | None = None) -> "Backstay":
 
 
 def use_broker(app: "Backstay", url: str | None) -> "Backstay":
-    """With a broker, from the flag or the settings, all that it needs is there, or it is said at once what is not."""
+    """Uses the broker of the flag or the settings. Raises at once if its URL is not valid or a package is missing."""
     if url is not None:
         app.settings = app.settings.model_copy(update={"broker_url": url})
     if app.settings.broker_url is not None:
@@ -119,7 +120,7 @@ def open_with_broker(db: str | None, url: str | None) -> tuple["Backstay", str]:
 
 
 def open_app(db: str | None, must_exist: bool = True) -> "Backstay":
-    """For commands that only look at a database or change what is in it: no handler is needed."""
+    """For commands that read or change a database, and need no handlers."""
     return open_target(choose(db), must_exist)
 
 
@@ -133,12 +134,19 @@ def open_target(target: Target, must_exist: bool = True) -> "Backstay":
 
 
 def app_on(target: Target) -> "Backstay":
-    """The application, or none in particular, on a database that need not be there."""
+    """The application of the target, or an empty one, on its database, which need not exist."""
     from backstay.app import Backstay
 
     app = target.app or Backstay()
     app.settings = app.settings.model_copy(update={"database_url": target.url})
     return app
+
+
+def open_files(app: "Backstay", data: str | None) -> "Artifacts":
+    """The storage for files of an application."""
+    from backstay.artifacts import default_folder, files_at
+
+    return files_at(data or app.settings.data or str(default_folder(app.url)), app.settings)
 
 
 @asynccontextmanager
@@ -168,32 +176,32 @@ def choose(db: str | None) -> Target:
     from backstay import settings
 
     loaded = settings.load()
-    named = given_app() or loaded.app
+    named = app_option_value() or loaded.app
     if named:
-        app = _import_app(named)  # with --db too: whose jobs are looked for is the application's to say
-        found = (_flag(db) or _of(app))._replace(app=app)
+        app = _import_app(named)  # also with --db: the owner of the jobs is the application's
+        found = (_target_of_flag(db) or _target_of(app))._replace(app=app)
     else:
-        found = _flag(db) or _from_settings(loaded.database_url) or _default()
+        found = _target_of_flag(db) or _target_of_settings(loaded.database_url) or _default_target()
     if found.source is not DatabaseSource.DEFAULT:  # whose folder may not be there yet
         check_url(found.url)
     return found
 
 
-def _flag(db: str | None) -> Target | None:
+def _target_of_flag(db: str | None) -> Target | None:
     return None if db is None else Target(db, DatabaseSource.FLAG)
 
 
-def _from_settings(url: str | None) -> Target | None:
+def _target_of_settings(url: str | None) -> Target | None:
     from backstay import settings
 
     in_environment = bool(os.environ.get(f"{settings.PREFIX}DATABASE_URL"))
     return Target(url, DatabaseSource.ENVIRONMENT if in_environment else DatabaseSource.FILE) if url else None
 
 
-def _of(app: "Backstay") -> Target:
+def _target_of(app: "Backstay") -> Target:
     """The application has read the environment and backstay.toml itself, unless its code names a database."""
     url = app.settings.database_url
-    return Target(url, DatabaseSource.APPLICATION) if url else _default()
+    return Target(url, DatabaseSource.APPLICATION) if url else _default_target()
 
 
 def check_url(url: str) -> None:
@@ -217,11 +225,13 @@ _URL_HINT = "use sqlite:///file.db or postgresql://user@host:5432/name"
 
 
 def require_file(target: Target) -> None:
-    """A command that only looks must not make a new, empty database, least of all out of a typing error."""
+    """A command that only reads must not create an empty database, for example after a typing error."""
     name = missing_file(target.url)
     hint = on_same_database(Sentence("`", NextCommand("migrate"), "` creates it, --db chooses another"))
     if name and target.source in LENIENT:
-        raise NoFileYet(f"there is no {target.shown} yet", hint=f"this database comes from {target.source}; {hint}")
+        raise NoFileYet(
+            f"there is no {target.description} yet", hint=f"this database comes from {target.source}; {hint}"
+        )
     if name:
         raise UsageError(f"there is no database file {name}", hint=hint)
 
@@ -235,13 +245,13 @@ def missing_file(url: str) -> str | None:
 
 
 def show_database(url: str) -> str:
-    """A database for people: without what may be secret in its URL."""
+    """A database as people see it, without the secrets in its URL."""
     from backstay.store.databases import database
 
     return database.show_url(url) if database.is_postgres(url) else f"SQLite file {url.removeprefix('sqlite:///')}"
 
 
-def _default() -> Target:
+def _default_target() -> Target:
     from backstay.settings import default_file
 
     return Target(f"sqlite:///{default_file()}", DatabaseSource.DEFAULT)
@@ -283,7 +293,7 @@ def _import_app(named: str) -> "Backstay":
 
 
 def import_attribute(named: str, hint: str | None = None) -> Any:
-    """What MODULE:NAME names. Without a hint, the error lists the applications in the module."""
+    """The object that MODULE:NAME names. Without a hint, the error lists the applications in the module."""
     module_name, _, attribute = named.partition(":")
     found: Any = _import_module(module_name)
     for part in attribute.split("."):

@@ -1,4 +1,4 @@
-"""`backstay deadletters …`: lists permanently failed items of all jobs, and replays them."""
+"""`backstay deadletters …`: lists, replays, archives and restores permanently failed items of all jobs."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -6,16 +6,27 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backstay.cli import database_choice, output
-from backstay.cli.command import JOB, Command, Duration, LazyGroup, again, json_option, place_options
-from backstay.cli.jobs import show_moment
+from backstay.cli.command import (
+    JOB,
+    Command,
+    Duration,
+    LazyGroup,
+    data_option,
+    json_option,
+    next_command,
+    place_options,
+)
+from backstay.cli.output import show_moment
 from backstay.core.errors import ErrorCode, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from backstay.client import Client
+    from backstay.store.archives import Archive
     from backstay.store.dead_letters import Groups, LetterFilter, Replayed, ReplayRow
     from backstay.store.item_views import ItemView
+
 
 ROWS_MAX = 1_000
 
@@ -25,11 +36,11 @@ COMMANDS = {
     "replay": ("backstay.cli.deadletters:replay", "Queue failed items again, all at once or at a rate."),
     "replays": ("backstay.cli.deadletters:replays", "List past replays: who replayed which items."),
     "archive": (
-        "backstay.cli.archives:archive",
+        "backstay.cli.deadletters:archive",
         "Move failed items into archives, by the settings or by a filter.",
     ),
-    "archives": ("backstay.cli.archives:archives", "List the archives."),
-    "restore": ("backstay.cli.archives:restore", "Bring the items of an archive back."),
+    "archives": ("backstay.cli.deadletters:archives", "List the archives."),
+    "restore": ("backstay.cli.deadletters:restore", "Bring the items of an archive back."),
 }
 
 deadletters = LazyGroup(
@@ -46,7 +57,7 @@ deadletters = LazyGroup(
 
 
 def filter_options(command: "Callable[..., None]") -> "Callable[..., None]":
-    """Which failed items: every part narrows it down."""
+    """The options that choose failed items; each one narrows the choice."""
     codes = click.Choice([code.value for code in ErrorCode])
     command = click.option(
         "--older-than",
@@ -57,7 +68,7 @@ def filter_options(command: "Callable[..., None]") -> "Callable[..., None]":
     return click.option("--job", type=JOB, metavar="JOB", help="Only items of this job.")(command)
 
 
-def wanted_of(job: int | None, code: str | None, older_than: float | None) -> "LetterFilter":
+def letter_filter(job: int | None, code: str | None, older_than: float | None) -> "LetterFilter":
     from backstay.store.dead_letters import LetterFilter
 
     return LetterFilter(job, code, int((older_than or 0) * 1000))
@@ -89,7 +100,7 @@ def list_letters(
         raise UsageError("a filter needs --items", hint="add --items to use --job, --code or --older-than")
     app = database_choice.open_app(db)
     if one_by_one:
-        wanted = wanted_of(job, code, older_than)
+        wanted = letter_filter(job, code, older_than)
         _print_items(database_choice.with_client(app, lambda client: _first(client, wanted, limit)), as_json)
         return
     _print_groups(
@@ -98,7 +109,7 @@ def list_letters(
 
 
 async def _first(client: "Client", wanted: "LetterFilter", n: int) -> "list[ItemView]":
-    """As many as are wanted, over as many pages as that takes."""
+    """The first `n` items, from as many pages as needed."""
     found: list[ItemView] = []
     before: int | None = None
     while len(found) < n:
@@ -177,7 +188,9 @@ def show(item_id: str, db: str | None, as_json: bool) -> None:
     if as_json:
         output.data(output.as_json({"item": name, **_item_fields(row), "payload": json.loads(asked or "null")}))
         return
-    where = None if row.archive_id is None else f"{row.archive_id}: {again(f'deadletters restore {row.archive_id}')}"
+    where = (
+        None if row.archive_id is None else f"{row.archive_id}: {next_command(f'deadletters restore {row.archive_id}')}"
+    )
     failed = (("error", row.error_code), ("message", row.message), ("failed", _moment(row.finished_at)))
     output.record(
         (("item", name), *failed, ("attempts", str(row.attempt_count)), ("payload", asked), ("archive", where))
@@ -221,7 +234,7 @@ def replay(
 
     if not (items or job is not None or code or older_than or everything):
         raise UsageError("no dead letters are chosen", hint="give item ids, --job, --code, --older-than or --all")
-    wanted, named = wanted_of(job, code, older_than), [read_item(item) for item in items]
+    wanted, named = letter_filter(job, code, older_than), [read_item(item) for item in items]
     by = None if dry_run else ReplayRequest(database_choice.person(), rate)
 
     async def act(client: "Client") -> "Replayed":
@@ -272,3 +285,109 @@ def replays(limit: int, db: str | None, as_json: bool) -> None:
         output.table(("REPLAY", "WHEN", "BY", "ITEMS", "A SECOND", "FILTER"), cells)
     else:
         output.note("no replays")
+
+
+@click.command(
+    "archive",
+    cls=Command,
+    examples=("backstay deadletters archive", "backstay deadletters archive --job 12 --older-than 1d"),
+)
+@filter_options
+@data_option
+@place_options
+@json_option
+def archive(
+    job: int | None, code: str | None, older_than: float | None, data: str | None, db: str | None, as_json: bool
+) -> None:
+    """Moves failed items of ended jobs into archives: the items beyond the limits, or the items a filter chooses.
+
+    The limits are BACKSTAY_DEAD_LETTER_DAYS, _ITEMS and _BYTES. Servers and workers also apply them on their own.
+    """
+    from backstay.upkeep.retention import Retention, bounds_of
+
+    app = database_choice.open_app(db)
+    files = database_choice.open_files(app, data)
+
+    async def act(client: "Client") -> int:
+        retention = Retention(client.store.archives, files, client.clock, bounds_of(app.settings))
+        gone = 0
+        while True:
+            if job is None and code is None and older_than is None:
+                some = await retention.run_once(exact=True)
+            else:
+                some = await retention.archive(client.owner, letter_filter(job, code, older_than))
+            gone += some
+            if not some:
+                return gone
+
+    gone = database_choice.with_client(app, act)
+    if as_json:
+        output.data(output.as_json({"items": gone}))
+    else:
+        output.data(f"{output.count(gone, 'item')} {'is' if gone == 1 else 'are'} archived")
+
+
+@click.command("archives", cls=Command, examples=("backstay deadletters archives",))
+@click.option(
+    "--limit", type=click.IntRange(1, ROWS_MAX), default=20, show_default=True, help="How many archives to show."
+)
+@place_options
+@json_option
+def archives(limit: int, db: str | None, as_json: bool) -> None:
+    """Lists the archives of dead letters, the newest first."""
+
+    async def read(client: "Client") -> "list[Archive]":
+        return await client.store.archives.page(client.owner, None, limit)
+
+    found = database_choice.with_client(database_choice.open_app(db), read)
+    if as_json:
+        for one in found:
+            output.data(output.as_json(one._asdict()))
+        return
+    rows = [
+        (
+            one.id,
+            one.items,
+            one.bytes,
+            *map(show_moment, (one.first_at, one.last_at, one.created_at)),
+            None if one.restored_at is None else show_moment(one.restored_at),
+        )
+        for one in found
+    ]
+    if rows:
+        output.table(("ARCHIVE", "ITEMS", "BYTES", "FIRST FAILED", "LAST FAILED", "ARCHIVED", "RESTORED"), rows)
+    else:
+        output.note("no archives")
+
+
+@click.command("restore", cls=Command, examples=("backstay deadletters restore 3",))
+@click.argument("archive_id", metavar="ARCHIVE", type=click.IntRange(1, (1 << 63) - 1))
+@data_option
+@place_options
+@json_option
+def restore(archive_id: int, data: str | None, db: str | None, as_json: bool) -> None:
+    """Brings the items of an archive back, after checking that its file is complete. Running it twice is harmless.
+
+    Restored items stay for another BACKSTAY_DEAD_LETTER_DAYS.
+    """
+    from backstay.upkeep.archivist import Archivist
+    from backstay.upkeep.retention import bounds_of
+
+    app = database_choice.open_app(db)
+    files = database_choice.open_files(app, data)
+
+    async def act(client: "Client") -> "tuple[Archive, int]":
+        store = client.store
+        found = await store.archives.archive(archive_id, client.owner)
+        keep_ms = bounds_of(app.settings).age_ms
+        return found, await Archivist(store.archives, files, client.clock).restore(found, keep_ms)
+
+    found, items = database_choice.with_client(app, act)
+    if as_json:
+        output.data(output.as_json({"archive": archive_id, "items": items}))
+        return
+    if found.restored_at is not None:
+        output.data(f"archive {archive_id} was restored before, on {show_moment(found.restored_at)}")
+        return
+    output.data(f"{output.count(items, 'item')} {'is' if items == 1 else 'are'} back")
+    output.note(f"to run them again: {next_command('deadletters replay')} with --job, --code or item ids")

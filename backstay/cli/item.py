@@ -7,7 +7,7 @@ import click
 
 from backstay.cli import database_choice, output
 from backstay.cli.command import Command, LazyGroup, json_option, on_same_database, place_options
-from backstay.cli.jobs import show_moment
+from backstay.cli.output import show_moment
 from backstay.core.ids import show_item
 
 if TYPE_CHECKING:

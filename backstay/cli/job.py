@@ -1,13 +1,22 @@
-"""`backstay job …`: one job, looked at or acted on."""
+"""`backstay job …`: shows one job, acts on it, and reads its results."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from backstay.cli import database_choice, output
-from backstay.cli.command import Command, Duration, LazyGroup, again, job_argument, json_option, place_options
-from backstay.cli.jobs import show_moment, show_state
-from backstay.cli.request_options import Dollars
+from backstay.cli.command import (
+    Command,
+    Dollars,
+    Duration,
+    LazyGroup,
+    job_argument,
+    json_option,
+    next_command,
+    place_options,
+)
+from backstay.cli.jobs import show_state
+from backstay.cli.output import show_moment
 from backstay.core.errors import UsageError
 from backstay.core.outcomes import ANSWER_FLAWS
 
@@ -30,7 +39,7 @@ _ACTS = {
 
 
 class FailureGroupLine(NamedTuple):
-    """Failed items of one code, one of them by name, and what that one says."""
+    """Failed items with one error code, and an example with its message."""
 
     error_code: str | None
     items: int
@@ -75,7 +84,7 @@ def show(job_id: int, db: str | None, as_json: bool) -> None:
 
     async def read(client: "Client") -> "tuple[JobView, list[Reason], list[FailureGroupLine], list[EventView]]":
         view, reasons = await read_job_story(client.store, job_id, client.owner, lease_ms, shows_words=True)
-        groups = [await _explained(client, group) for group in await client.store.job_views.failures(job_id)]
+        groups = [await _failure_line(client, group) for group in await client.store.job_views.failures(job_id)]
         return view, reasons, groups, await client.store.events.oldest(f"job:{job_id}")
 
     view, reasons, failures, events = database_choice.with_client(app, read)
@@ -103,8 +112,8 @@ def _job_object(
     return {**named, "done": view.done, **said, "events": [event._asdict() for event in events]}
 
 
-async def _explained(client: "Client", group: "FailureGroup") -> FailureGroupLine:
-    """With what the last attempt of the example says of itself."""
+async def _failure_line(client: "Client", group: "FailureGroup") -> FailureGroupLine:
+    """With the message of the last attempt of the example."""
     from backstay.core.ids import show_item
 
     attempts = await client.store.item_views.attempts(group.example)
@@ -182,7 +191,7 @@ def watch(ctx: click.Context, job_id: int, timeout: float | None, db: str | None
         with watching(as_json) as seen:
             view = database_choice.with_client(app, lambda client: client.job(job_id).wait(seen.show, timeout))
     except KeyboardInterrupt:
-        output.note(f"job {job_id} continues; to watch it again: {again(f'job watch {job_id}')}")
+        output.note(f"job {job_id} continues; to watch it again: {next_command(f'job watch {job_id}')}")
         ctx.exit(130)
     if not as_json:
         print_job(view)
@@ -190,13 +199,13 @@ def watch(ctx: click.Context, job_id: int, timeout: float | None, db: str | None
         output.note("its budget is reached; to resume: the same `backstay run` or `submit` with a higher --budget")
         ctx.exit(7)
     if view.failed or view.state == "failed":
-        output.note(f"{output.count(view.failed, 'item')} failed; to see why: {again(f'job show {job_id}')}")
+        output.note(f"{output.count(view.failed, 'item')} failed; to see why: {next_command(f'job show {job_id}')}")
         ctx.exit(3)
     ctx.exit(1 if view.state == "cancelled" else 0)
 
 
-def _act(db: str | None, job_id: int, verb: str, as_json: bool) -> None:
-    """Does one of the verbs that a job has, and shows what it is afterwards."""
+def _act_on_job(db: str | None, job_id: int, verb: str, as_json: bool) -> None:
+    """Calls a method of the job, and shows its state afterwards."""
 
     async def act(client: "Client") -> "tuple[int | None, JobView]":
         changed = await getattr(client.job(job_id), verb)()
@@ -222,7 +231,7 @@ def _act(db: str | None, job_id: int, verb: str, as_json: bool) -> None:
 @json_option
 def pause(job_id: int, db: str | None, as_json: bool) -> None:
     """Pauses a job: no more of its items start; running items finish."""
-    _act(db, job_id, "pause", as_json)
+    _act_on_job(db, job_id, "pause", as_json)
 
 
 @click.command("resume", cls=Command, examples=("backstay job resume 12",))
@@ -231,7 +240,7 @@ def pause(job_id: int, db: str | None, as_json: bool) -> None:
 @json_option
 def resume(job_id: int, db: str | None, as_json: bool) -> None:
     """Resumes a paused job. The time it was paused does not count against its time limit."""
-    _act(db, job_id, "resume", as_json)
+    _act_on_job(db, job_id, "resume", as_json)
 
 
 @click.command("cancel", cls=Command, examples=("backstay job cancel 12",))
@@ -243,7 +252,7 @@ def cancel(job_id: int, db: str | None, as_json: bool) -> None:
 
     Cancelled items cannot be retried; to resume a job later, use `backstay job pause` instead.
     """
-    _act(db, job_id, "cancel", as_json)
+    _act_on_job(db, job_id, "cancel", as_json)
 
 
 @click.command("retry", cls=Command, examples=("backstay job retry 12", "backstay job retry 12 --json"))
@@ -252,7 +261,7 @@ def cancel(job_id: int, db: str | None, as_json: bool) -> None:
 @json_option
 def retry(job_id: int, db: str | None, as_json: bool) -> None:
     """Queues every failed item of a job again and resets its attempts."""
-    _act(db, job_id, "retry", as_json)
+    _act_on_job(db, job_id, "retry", as_json)
 
 
 @click.command("accept-late", cls=Command, examples=("backstay job accept-late 12",))
@@ -358,7 +367,7 @@ def results(job_id: int, failed: bool, db: str | None, as_json: bool) -> None:
 
 
 def _result_line(row: "ResultRow") -> str:
-    """Payload and result are put in as the texts they are stored as: no number loses a digit on the way."""
+    """Payload and result are inserted as they are stored, so that no number loses a digit."""
     from backstay.core.ids import position_of, show_item
 
     head = {"item": show_item(row.id), "position": position_of(row.id), "state": row.state}

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 from backstay.cli import database_choice, output
-from backstay.cli.command import JOB, Command, again, json_option, place_options
+from backstay.cli.command import JOB, Command, json_option, next_command, place_options
+from backstay.cli.output import show_moment
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -53,10 +54,10 @@ def jobs(limit: int, before: int | None, db: str | None, as_json: bool) -> None:
     if views:
         output.table(("JOB", "STATE", "DONE", "FAILED", "HANDLER", "CREATED", "LABEL"), map(_row, views))
     if len(views) == limit:
-        output.note(f"more: {again(f'jobs --before {views[-1].id}')}")
+        output.note(f"more: {next_command(f'jobs --before {views[-1].id}')}")
     elif not views:
         older = "" if before is None else f" before {before}"
-        output.note(f"no jobs{older} in {target.shown} (from {target.source})")
+        output.note(f"no jobs{older} in {target.description} (from {target.source})")
 
 
 def _row(view: "JobView") -> tuple[object, ...]:
@@ -65,14 +66,8 @@ def _row(view: "JobView") -> tuple[object, ...]:
 
 
 def show_state(view: "JobView") -> str:
-    """A job whose next item does not fit under its budget runs no further by itself."""
+    """The state of a job for people; a job that its budget stops says so."""
     return f"{view.state}, stopped at its budget" if view.held_by_budget else str(view.state)
-
-
-def show_moment(at: int) -> str:
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 LINE_SECONDS = 10.0
@@ -85,7 +80,7 @@ class Watch(Protocol):
 
 @contextmanager
 def watching(as_json: bool) -> Iterator[Watch]:
-    """The watch that fits where the output goes."""
+    """Shows the progress in the form that fits the output: JSON, lines, or a bar on a terminal."""
     if as_json or not output.fancy(sys.stderr):
         from backstay.clock import Clock
 
@@ -96,7 +91,7 @@ def watching(as_json: bool) -> Iterator[Watch]:
 
 
 class WatchLines:
-    """Speaks at the start, at the end, and in between after ten seconds or ten percent."""
+    """Prints a line at the start, at the end, and in between after ten seconds or ten percent."""
 
     def __init__(self, clock: "Clock", as_json: bool) -> None:
         self._clock = clock
@@ -114,7 +109,7 @@ class WatchLines:
             output.data(output.as_json({"job": view.id, "percent": percent, **counts_of(view)}))
             sys.stdout.flush()
         else:
-            said = "" if view.state == "cancelled" else f"{percent} %, "  # there is no way to go any more
+            said = "" if view.state == "cancelled" else f"{percent} %, "  # it will not go on
             output.note(f"job {view.id}: {said}{describe(view)}")
 
 
@@ -141,7 +136,7 @@ def describe(view: "JobView") -> str:
 
 
 class ProgressBar:
-    """A bar that moves."""
+    """A progress bar on a terminal."""
 
     def __init__(self, progress: "Progress", task: "TaskID") -> None:
         self._progress = progress

@@ -1,4 +1,4 @@
-"""`backstay key …`: the keys by which programs come in over HTTP."""
+"""`backstay key …`: the API keys of the HTTP service."""
 
 from typing import TYPE_CHECKING
 
@@ -6,7 +6,7 @@ import click
 
 from backstay.cli import database_choice, output
 from backstay.cli.command import Command, Duration, LazyGroup, Name, json_option, place_options
-from backstay.cli.jobs import show_moment
+from backstay.cli.output import show_moment
 
 if TYPE_CHECKING:
     from backstay.client import Client
@@ -36,7 +36,7 @@ _owner = click.option(
 
 
 def _without_secret(ctx: click.Context, parameter: click.Parameter, text: str) -> str:
-    """A person may paste the whole key; its secret must not stand in what is said about it."""
+    """A person may paste the whole key; its secret must not be repeated in a message."""
     return text.split("_")[1] if text.startswith("bks_") else text
 
 

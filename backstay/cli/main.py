@@ -102,7 +102,7 @@ def main() -> NoReturn:
 
 
 def _open_closed_streams() -> None:
-    """Else the next files to be opened would get the numbers of the standard streams, and the words meant for them."""
+    """Otherwise the next files to be opened would get the numbers of the standard streams, and their output."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             fd = os.open(os.devnull, os.O_RDWR)
@@ -121,21 +121,21 @@ def run(args: Sequence[str]) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.ClickException as error:
-        return _tell(error, error.format_message(), _where_help_is(error), error.exit_code, args)
+        return _print_error(error, error.format_message(), _where_help_is(error), error.exit_code, args)
     except (KeyboardInterrupt, click.Abort):
         note("backstay: interrupted")
         return 130
     except BrokenPipeError:
         return 0  # the reader of our output has closed it
     except BackstayError as error:
-        return _tell(error, error.message, error.hint, error.exit_code, args)
+        return _print_error(error, error.message, error.hint, error.exit_code, args)
     except Exception as error:
         said = f"unexpected {type(error).__name__}: {error}"
-        return _tell(error, said, "to see the traceback, run it again with BACKSTAY_DEBUG=1", 1, args)
+        return _print_error(error, said, "to see the traceback, run it again with BACKSTAY_DEBUG=1", 1, args)
     return 0
 
 
-def _tell(error: Exception, message: str, hint: str, code: int, args: Sequence[str]) -> int:
+def _print_error(error: Exception, message: str, hint: str, code: int, args: Sequence[str]) -> int:
     if "--debug" in args or os.environ.get("BACKSTAY_DEBUG", "0") not in ("", "0"):
         import traceback
 

@@ -21,18 +21,24 @@ def fancy(stream: TextIO) -> bool:
 
 
 def data(text: str) -> None:
-    """A line of what was asked for."""
+    """Prints a line of the requested data."""
     sys.stdout.write(text + "\n")
 
 
 def note(text: str) -> None:
-    """A line beside the data: a hint, or what was done. That nobody is there to read it changes nothing."""
+    """Prints a line beside the data: a hint, or what was done. If stderr is closed, it is lost."""
     with contextlib.suppress(OSError):
         click.echo(text, err=True, color=False)
 
 
 def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def show_moment(at: int) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def as_json(value: Any) -> str:
@@ -58,7 +64,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def record(pairs: Iterable[tuple[str, Any]]) -> None:
-    """One thing, a line for each of its sides that says something."""
+    """Prints one object: a line for each value that is not empty."""
     said = [(name, _cell(value)) for name, value in pairs if value is not None and value != ""]
     width = max((len(name) for name, _ in said), default=0)
     for name, value in said:
@@ -74,4 +80,4 @@ def _cell(value: Any) -> str:
         return MISSING
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}" if value >= 10_000 else str(value)
-    return visible(" ".join(str(value).split()))  # a name may hold what a terminal takes for an order
+    return visible(" ".join(str(value).split()))  # a name may contain control characters

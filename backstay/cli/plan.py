@@ -9,22 +9,20 @@ from backstay.cli import output
 from backstay.cli.cache import unknown_requests
 from backstay.cli.command import Command, Duration, json_option, place_options
 from backstay.cli.request_options import (
-    RequestOptions,
-    price_option,
-    reasks_option,
-    request_options,
-    require_schema,
-    schema_option,
-    tell_bad_lines,
-)
-from backstay.cli.run_options import (
     LANES,
+    RequestOptions,
     base_url_option,
     dedupe_option,
     fallback_option,
     further_limit_options,
     max_output_tokens_option,
+    price_option,
+    reasks_option,
+    request_options,
+    require_schema,
     reuse_option,
+    schema_option,
+    tell_bad_lines,
 )
 from backstay.core.display import show_money, show_seconds
 from backstay.core.errors import UsageError
@@ -130,7 +128,7 @@ def _compare(
         output.data(output.as_json({"file": file, "comparison": rows}))
         return
     columns = ("PROVIDER", "LANE", "REQUESTS", "EXPECTED", "WORST", "TIME", "NOTE")
-    output.table(columns, (_compared(row) for row in rows))
+    output.table(columns, (_comparison_row(row) for row in rows))
 
 
 def _estimate(file: str, wanted: RequestOptions, provider: str, lane: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -145,7 +143,7 @@ def _estimate(file: str, wanted: RequestOptions, provider: str, lane: str, given
     )
     forecast = _forecast(destination, **given)
     try:
-        with open_source(file, destination.reading(wanted.reading())) as source:
+        with open_source(file, destination.reading(wanted.input_options())) as source:
             surveyed = survey(source, Distinct(forecast) if given["dedupe"] else forecast)
     except UsageError as error:
         return {**row, "note": error.message}
@@ -153,8 +151,8 @@ def _estimate(file: str, wanted: RequestOptions, provider: str, lane: str, given
     row |= {"requests": total.requests, "bad_lines": surveyed.bad_count}
     if surveyed.bad_count:  # its cost would be that of another file
         return {**row, "note": surveyed.describe(surveyed.bad[0])}
-    if (stranger := _stranger(destination, provider, forecast)) is not None:
-        return {**row, "note": stranger}
+    if (reason := _wrong_provider(destination, provider, forecast)) is not None:
+        return {**row, "note": reason}
     longest = _pace(given, lane == "batch").longest(total)
     seconds = BATCH_SECONDS if lane == "batch" else None if longest is None else longest[1]
     note = "" if total.expected_micros is not None else "no price is known; give --price"
@@ -162,7 +160,7 @@ def _estimate(file: str, wanted: RequestOptions, provider: str, lane: str, given
     return {**row, **costs, "seconds": seconds, "note": note}
 
 
-def _stranger(destination: Destination, provider: str, forecast: "Forecast") -> str | None:
+def _wrong_provider(destination: Destination, provider: str, forecast: "Forecast") -> str | None:
     """Why a provider that serves its own models at its own address cannot serve all of these. Gateways may have any."""
     from backstay.llm.providers import provider_named, provider_of_model
 
@@ -175,7 +173,7 @@ def _stranger(destination: Destination, provider: str, forecast: "Forecast") -> 
     return None
 
 
-def _compared(row: dict[str, Any]) -> tuple[Any, ...]:
+def _comparison_row(row: dict[str, Any]) -> tuple[Any, ...]:
     most = "at most " if row["lane"] == "batch" else ""
     when = UNKNOWN if row["seconds"] is None else f"{most}{show_seconds(row['seconds'])}"
     money = (_money(row["expected_micros"]), _money(row["worst_micros"]))
@@ -200,7 +198,7 @@ def _plan(file: str, wanted: RequestOptions, destination: Destination, given: di
     forecast = _forecast(destination, **given)
     batched = lane in ("batch", CHEAPEST)
     pace = _pace(given, batched)
-    with open_source(file, destination.reading(wanted.reading())) as source:
+    with open_source(file, destination.reading(wanted.input_options())) as source:
         surveyed, known = _survey(source, destination, forecast, given)
         losses = _losses(destination, surveyed)
         if given["as_json"]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backstay.cli import database_choice, output
-from backstay.cli.command import Command, Duration, LazyGroup, again, json_option, place_options
+from backstay.cli.command import Command, Duration, LazyGroup, json_option, next_command, place_options
 
 if TYPE_CHECKING:
     from backstay.client import Client
@@ -108,7 +108,9 @@ def release(name: str, db: str | None, as_json: bool) -> None:
     async def act(client: "Client") -> "Breaker":
         holds = await client.store.providers.holds()
         if name not in holds.providers:
-            raise NotFound(f"no provider {name!r} is held or open", hint=f"`{again('provider list')}` shows them all")
+            raise NotFound(
+                f"no provider {name!r} is held or open", hint=f"`{next_command('provider list')}` shows them all"
+            )
         change = await client.store.providers.release(name)
         await client.store.notify()
         return change.after

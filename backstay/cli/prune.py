@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 import click
 
 from backstay.cli import database_choice, output
-from backstay.cli.archives import data_option, open_files
-from backstay.cli.command import Command, Duration, Name, json_option, place_options
-from backstay.cli.jobs import show_moment
+from backstay.cli.command import Command, Duration, Name, data_option, json_option, place_options
+from backstay.cli.output import show_moment
 from backstay.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from backstay.artifacts import Artifacts
     from backstay.client import Client
     from backstay.store.pruning import FinishedJob
-    from backstay.upkeep.pruning import PrunedJob, PruneRules
+    from backstay.upkeep.retention import PrunedJob, PruneRules
 
 
 @click.command(
@@ -56,18 +55,18 @@ def prune(
     Without --older-than and --keep, BACKSTAY_JOB_DAYS and BACKSTAY_JOB_COUNT apply; BACKSTAY_JOB_ARCHIVE says
     whether each is archived. A job that another job waits for, or whose batch is being written, is skipped.
     """
-    from backstay.upkeep.pruning import Pruner, rules_of
+    from backstay.upkeep.retention import Pruner, rules_of
 
     if owner is not None and all_owners:
         raise UsageError("--owner and --all-owners cannot be used together")
     app = database_choice.open_app(db)
-    if older_than is not None or keep is not None:  # then the settings' own bounds do not count
+    if older_than is not None or keep is not None:  # then the limits of the settings do not apply
         given = {"job_days": older_than and older_than / 86_400, "job_count": keep}
         app.settings = app.settings.model_copy(update=given)
     found = rules_of(app.settings)
     if found is None:
         hint = "use --older-than or --keep, or set BACKSTAY_JOB_DAYS or BACKSTAY_JOB_COUNT"
-        raise UsageError("it is not set which jobs are old", hint=hint)
+        raise UsageError("no limit for old jobs is set", hint=hint)
     wanted = found.archive if archive is None else archive
     rules = found._replace(archive=wanted and not dry_run, quiet_ms=0)
     files = _files(app, data, rules)
@@ -87,12 +86,12 @@ def _files(app: "Backstay", data: str | None, rules: "PruneRules") -> "Artifacts
     from backstay.store.databases.database import is_postgres
 
     if data or app.settings.data or (rules.archive and not is_postgres(app.url)):
-        return open_files(app, data)
+        return database_choice.open_files(app, data)
     return artifacts_of(app.url, app.settings.model_copy(update={"job_archive": False}))
 
 
 def _show_chosen(job: "FinishedJob", as_json: bool) -> "PrunedJob":
-    from backstay.upkeep.pruning import HELD, PrunedJob
+    from backstay.upkeep.retention import HELD, PrunedJob
 
     skipped = HELD if job.held else None
     if as_json:
@@ -105,7 +104,7 @@ def _show_chosen(job: "FinishedJob", as_json: bool) -> "PrunedJob":
 
 
 def _show_pruned(one: "PrunedJob", as_json: bool) -> "PrunedJob":
-    """At once, as the progress."""
+    """Prints each job at once, as progress."""
     if as_json:
         shown = {"job": one.job_id, "owner": one.owner, "items": one.items, "archive": one.archive}
         output.data(output.as_json({**shown, "skipped": one.skipped, "deleted": one.skipped is None}))

@@ -1,23 +1,26 @@
-"""The options that say how a file of requests is read and paid; every command that takes such a file has the same."""
+"""The options of commands that send requests: how a file is read, where the requests go, how fast and for how much."""
 
 import json
 from collections.abc import Callable
-from decimal import Decimal, InvalidOperation
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from backstay.cli.command import Dollars, Duration, Name
 from backstay.cli.output import count, note
 from backstay.core.errors import UsageError
 from backstay.core.outcomes import ANSWER_FLAWS
+from backstay.run.destination import CHEAPEST
+from backstay.run.options import ALWAYS, CONCURRENCY_MAX, NEVER, Reuse, RunOptions
 
 if TYPE_CHECKING:
     from backstay.llm.formats import InputOptions
     from backstay.llm.intake import FileSurvey
     from backstay.llm.prices import PricePerMillion
     from backstay.llm.schemas import AnswerSchema
+
 
 FORMATS = ("batch", "bodies", "prompts", "rows", "csv", "text")
 FLAWS = tuple(flaw.value for flaw in ANSWER_FLAWS)
@@ -29,22 +32,6 @@ _TEMPLATE = "The request for each row, with {column} for its fields: a prompt, o
 _ENDPOINT = "The path for requests without a url, for example /v1/responses. Default: found from their content."
 _SKIP = "Skip lines that cannot be sent."
 _PRICE = "Dollars per million tokens, as INPUT/OUTPUT or INPUT/OUTPUT/CACHED. Default: the published price."
-
-
-class Dollars(click.ParamType[int]):
-    """An amount of dollars, as micro-dollars: 5, 5.00, $0.25."""
-
-    name = "dollars"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        text = str(value).strip().removeprefix("$")
-        try:
-            micros = Decimal(text) * 1_000_000
-        except InvalidOperation:
-            self.fail(f"{value!r} is not an amount of dollars; write 5, 5.00 or 0.25", param, ctx)
-        if not micros.is_finite() or micros != micros.to_integral_value() or not 0 < micros < 1 << 62:
-            self.fail(f"{value!r} is out of range: it must be above 0, with at most six decimals", param, ctx)
-        return int(micros)
 
 
 class Flaws(click.ParamType[tuple[str, ...]]):
@@ -62,7 +49,7 @@ class Flaws(click.ParamType[tuple[str, ...]]):
 
 
 class RequestOptions(NamedTuple):
-    """What the user said about a file of requests."""
+    """The options about a file of requests."""
 
     format: str | None
     model: str | None
@@ -70,7 +57,7 @@ class RequestOptions(NamedTuple):
     endpoint: str | None
     skip_bad_lines: bool
 
-    def reading(self) -> "InputOptions":
+    def input_options(self) -> "InputOptions":
         from backstay.llm.formats import Format, InputOptions
 
         chosen = None if self.format is None else Format(self.format)
@@ -81,7 +68,7 @@ def request_options(command: F) -> F:
     """Adds the options, which the command gets as one argument `wanted`."""
 
     @wraps(command)
-    def collecting(*args: Any, **given: Any) -> Any:
+    def collect(*args: Any, **given: Any) -> Any:
         wanted = RequestOptions(**{name: given.pop(name) for name in RequestOptions._fields})
         return command(*args, wanted=wanted, **given)
 
@@ -93,8 +80,8 @@ def request_options(command: F) -> F:
         click.option("--skip-bad-lines", is_flag=True, help=_SKIP),
     )
     for option in reversed(options):
-        collecting = option(collecting)
-    return collecting  # type: ignore[return-value]
+        collect = option(collect)
+    return collect  # type: ignore[return-value]
 
 
 class SchemaSource(click.ParamType["AnswerSchema"]):
@@ -187,3 +174,152 @@ def _template(given: str | None) -> str | None:
         raise UsageError(f"cannot read the template {given[1:]}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UsageError(f"the template {given[1:]} is not UTF-8") from None
+
+
+LANES = click.Choice(["call", "background", "batch", CHEAPEST])
+
+provider_option = click.option(
+    "--provider",
+    metavar="NAME",
+    help="The provider of all requests: see `backstay providers`. Default: found by the model or the key that is set.",
+)
+base_url_option = click.option(
+    "--base-url",
+    metavar="URL",
+    help="The base URL of the service. Default: the provider's own. Without --provider it speaks OpenAI's API.",
+)
+api_key_env_option = click.option(
+    "--api-key-env",
+    metavar="NAME",
+    help="The environment variable that holds the API key. Default: the provider's own, for example OPENAI_API_KEY.",
+)
+api_key_command_option = click.option(
+    "--api-key-command",
+    metavar="COMMAND",
+    help="A command that prints the API key; it runs again before the key expires. Or google-auth, azure-identity.",
+)
+max_output_tokens_option = click.option(
+    "--max-output-tokens", type=click.IntRange(1), help="The longest reply, for requests that set no limit themselves."
+)
+header_option = click.option(
+    "--header",
+    multiple=True,
+    metavar="NAME=VARIABLE",
+    help="An additional header; its value is read from an environment variable.",
+)
+rpm_option = click.option(
+    "--rpm", type=click.IntRange(1), help="Rate limit: requests per minute, of all workers together."
+)
+tpm_option = click.option("--tpm", type=click.IntRange(1), help="Rate limit: tokens per minute, input and output.")
+
+
+def further_limit_options(command: F) -> F:
+    for name, what in (
+        ("rpd", "requests in any 24 hours"),
+        ("otpm", "output tokens per minute"),
+        ("itpm", "input tokens per minute"),
+    ):
+        command = click.option(f"--{name}", type=click.IntRange(1), help=f"Rate limit: {what}.")(command)
+    return command
+
+
+timeout_option = click.option(
+    "--timeout",
+    type=Duration(),
+    help="How long one request may take. Default: gateway_timeout_ms, or 10m for a call.",
+)
+fallback_option = click.option(
+    "--fallback",
+    type=Name(),
+    metavar="PROVIDER:MODEL,…",
+    help="Where to send requests that their own provider fails, refuses or has no capacity for, in this order. "
+    "PROVIDER:MODEL=IN/OUT gives a price. With `submit --handler`: the name of another handler.",
+)
+
+
+class ReuseChoice(click.ParamType[Reuse]):
+    """always, never, or the highest age of an answer."""
+
+    name = "reuse"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Reuse:
+        if isinstance(value, Reuse):
+            return value
+        known = {"always": ALWAYS, "never": NEVER}.get(str(value))
+        return known or Reuse(age_seconds=Duration(needs_unit=True).convert(value, param, ctx))
+
+
+reuse_option = click.option(
+    "--reuse",
+    type=ReuseChoice(),
+    metavar="always|never|AGE",
+    help="Use the answers of earlier runs to the same requests, at no cost: always, never, or those not older than AGE "
+    "(12h, 7d). Default: always; with --new: never.",
+)
+dedupe_option = click.option("--dedupe", is_flag=True, help="Send and pay for identical requests only once.")
+
+
+def run_options(command: F) -> F:
+    """Adds the options, which the command gets as one argument `terms`."""
+
+    @wraps(command)
+    def collect(*args: Any, **given: Any) -> Any:
+        terms = RunOptions(**{name: given.pop(name) for name in RunOptions._fields})
+        require_schema(terms.schema, terms.reasks)
+        return command(*args, terms=terms, **given)
+
+    for option in reversed(_OPTIONS):
+        collect = option(collect)
+    return collect  # type: ignore[return-value]
+
+
+_OPTIONS = (
+    provider_option,
+    base_url_option,
+    click.option(
+        "--lane", type=LANES, default="call", show_default=True, help="Calls, background tasks, or half-price batches."
+    ),
+    api_key_env_option,
+    api_key_command_option,
+    header_option,
+    click.option(
+        "--concurrency",
+        type=click.IntRange(1, CONCURRENCY_MAX),
+        default=100,
+        show_default=True,
+        help="Concurrent requests.",
+    ),
+    rpm_option,
+    tpm_option,
+    further_limit_options,
+    timeout_option,
+    price_option,
+    click.option(
+        "--budget", type=Dollars(), metavar="DOLLARS", help="The budget: the run never spends more than this."
+    ),
+    max_output_tokens_option,
+    click.option(
+        "--reconcilable",
+        is_flag=True,
+        help="Have the provider store completions, so that they can be looked up after a crash.",
+    ),
+    click.option(
+        "--delivery",
+        type=click.Choice(["at_least_once", "at_most_once"]),
+        help="What to do with a request that may have been processed, if the provider cannot be asked.",
+    ),
+    click.option("--deadline", type=Duration(), help="Requests that are not done by then fail: 90s, 20m, 24h."),
+    fallback_option,
+    dedupe_option,
+    click.option(
+        "--fail-on",
+        type=Flaws(),
+        default=(),
+        metavar="FLAWS",
+        help=f"Count these answers as failures, and retry them: any of {','.join(FLAWS)}.",
+    ),
+    schema_option,
+    reasks_option,
+    click.option("--new", is_flag=True, help="Start a new run instead of resuming the earlier one."),
+    reuse_option,
+)

@@ -1,8 +1,9 @@
-"""`backstay run`: a file of requests in, a file of results out; the same command again resumes where it stopped."""
+"""`backstay run`: a file of requests in, a file of results out; the same command again resumes where it stopped.
+`--try` shows the first answers and asks before the rest is sent."""
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -11,15 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from backstay.cli import database_choice, output
-from backstay.cli.command import Command, again, json_option, place_options
-from backstay.cli.request_options import RequestOptions, request_options, tell_bad_lines
-from backstay.cli.run_options import run_options
+from backstay.cli.command import Command, json_option, next_command, place_options
+from backstay.cli.request_options import RequestOptions, request_options, run_options, tell_bad_lines
+from backstay.core.display import show_money, visible
 from backstay.core.errors import UsageError
 from backstay.run.options import RunOptions
 
 if TYPE_CHECKING:
     from backstay.app import Backstay
+    from backstay.client import Client
     from backstay.llm.intake import FileSurvey, RequestSource
+    from backstay.run.run import TriedRequest
     from backstay.run.submission import AtEnd, Order
     from backstay.run.summary import Summary
     from backstay.run.view import View
@@ -129,7 +132,7 @@ def _run_file(
     """Checks every line, then runs them all."""
     from backstay.llm.intake import open_source, survey
 
-    with open_source(file, terms.destination.reading(wanted.reading())) as source:
+    with open_source(file, terms.destination.reading(wanted.input_options())) as source:
         surveyed = survey(source, terms.weigher())
         tell_bad_lines(surveyed, wanted.skip_bad_lines)
         more["at_end"] = table.writer(source, surveyed, terms.dedupe)
@@ -149,8 +152,6 @@ def _run_file(
 
 def _try_first(order: "Order", first: int, send: "Callable[[Order], Summary]", yes: bool, as_json: bool) -> "Summary":
     """Sends the first requests, and if the user agrees the others, as the same run."""
-    from backstay.cli.sample import Sample
-
     sample = Sample(first, order.at_end)
     summary = send(replace(order, at_end=sample))
     if not summary.is_try or not sample.agree(summary, yes, as_json):
@@ -159,7 +160,7 @@ def _try_first(order: "Order", first: int, send: "Callable[[Order], Summary]", y
 
 
 class TableOptions(NamedTuple):
-    """What the user said about the file of results."""
+    """The options about the file of results."""
 
     out: str | None
     columns: str | None
@@ -168,7 +169,7 @@ class TableOptions(NamedTuple):
 
     @property
     def path(self) -> str | None:
-        """Of the table; None: there is none, only lines."""
+        """The path of the table; None: results are written as lines."""
         from backstay.rows.result_table import is_table
 
         return self.out or default_out(self.file) if is_table(self.out, self.columns, self.text_only) else None
@@ -196,7 +197,7 @@ def require_fallbacks(order: "Order", terms: RunOptions) -> None:
 
 
 def default_out(file: str) -> str:
-    """requests.jsonl has its results in requests.results.jsonl, here."""
+    """The default: results of requests.jsonl go to requests.results.jsonl in the working folder."""
     return "results.jsonl" if file == "-" else f"{Path(file).stem}.results.jsonl"
 
 
@@ -214,7 +215,7 @@ async def _go(
     from backstay.run.view import viewing
 
     collect_rarely()
-    run = Run(app, order, source, surveyed, again)
+    run = Run(app, order, source, surveyed, next_command)
 
     def show(job_id: int) -> "AbstractContextManager[View]":
         return viewing(
@@ -235,3 +236,62 @@ async def _go(
         return await run.run(show)
     finally:
         await app.close()
+
+
+SHOWN_CHARACTERS_MAX = 2_000
+
+
+class Sample:
+    """The first requests of a run, read when they have ended."""
+
+    def __init__(self, first: int, then: "AtEnd | None") -> None:
+        self._first = first
+        self._then = then
+        self.tried: Sequence[TriedRequest] = ()
+
+    async def __call__(self, client: "Client", summary: "Summary") -> "Summary":
+        from backstay.run.run import read_tried
+
+        self.tried = await read_tried(client, summary.job_id, self._first)
+        return summary if self._then is None else await self._then(client, summary)
+
+    def agree(self, summary: "Summary", yes: bool, as_json: bool) -> bool:
+        """Shows the answers. Returns whether the rest may be sent: by the option, or by the person at the terminal."""
+        rest = self._forecast(summary)
+        if as_json:
+            tried = [each._asdict() for each in self.tried]
+            output.data(
+                output.as_json({"event": "tried", "requests": tried, "rest_micros": rest, "left": summary.left})
+            )
+        else:
+            self._show(summary, rest)
+        if yes or as_json or not sys.stdin.isatty():
+            if not yes:
+                output.note(f"To send the other {summary.left:,}, run the same command without --try.")
+            return yes
+        about = "" if rest is None else f" for about {show_money(rest)}"
+        return click.confirm(f"Send the other {summary.left:,}{about}?", default=False, err=True)
+
+    def _forecast(self, summary: "Summary") -> int | None:
+        """What the rest costs if it is like these; None: not known."""
+        if summary.spent_micros is None or not self.tried:
+            return None
+        return round(sum(each.cost_micros or 0 for each in self.tried) / len(self.tried) * summary.left)
+
+    def _show(self, summary: "Summary", rest: int | None) -> None:
+        from backstay.llm.bodies import object_of, prompt_text
+
+        for each in self.tried:
+            cost = "" if each.cost_micros is None else f"  {show_money(each.cost_micros)}"
+            output.note(f"\n{visible(each.custom_id)}{cost}")
+            output.note(_indent("> ", prompt_text(object_of(each.body)) or ""))
+            output.note(_indent("  ", each.answer if each.error is None else f"failed: {each.error}"))
+        if rest is not None and summary.spent_micros is not None:
+            whole = show_money(summary.spent_micros + rest)
+            output.note(f"\nThese cost {show_money(summary.spent_micros)}; all together about {whole}.")
+
+
+def _indent(before: str, text: str | None) -> str:
+    said = text or ""
+    cut = said if len(said) <= SHOWN_CHARACTERS_MAX else f"{said[:SHOWN_CHARACTERS_MAX]}…"
+    return "\n".join(f"{before}{visible(line)}" for line in cut.splitlines() or [""])

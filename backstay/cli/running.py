@@ -79,7 +79,7 @@ class Signals:
         self.received = 0
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup is taken at its word
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup has it ignored
                 loop.add_signal_handler(number, self.receive)
 
     def receive(self) -> None:
@@ -93,7 +93,7 @@ class Signals:
 
     @property
     def exit_code(self) -> int:
-        """An end that was asked for is a good one; only insisting interrupts."""
+        """0 after one signal: a stop that was asked for. Only a second signal interrupts."""
         return INTERRUPTED if self.received > 1 else 0
 
 
@@ -104,7 +104,7 @@ FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 
 @contextmanager
 def serving(registry: "CollectorRegistry", host: str, port: int | None) -> Iterator[None]:
-    """Answers on the port while the block runs; without a port, nothing."""
+    """Serves metrics on the port while the block runs; without a port it does nothing."""
     if port is None:
         yield
         return
@@ -141,21 +141,21 @@ def registry_of(folder: str) -> "CollectorRegistry":
     return registry
 
 
-def forget(folder: str, pid: int) -> None:
-    """A process that is gone no longer says how things stand; what it counted stays counted."""
+def forget_process(folder: str, pid: int) -> None:
+    """Drops the gauges of a process that is gone; its counters stay."""
     from prometheus_client.multiprocess import mark_process_dead
 
     mark_process_dead(pid, folder)  # type: ignore[no-untyped-call]
 
 
-def counted_for_a_parent() -> bool:
+def is_counted_by_parent() -> bool:
     return FOLDER_VARIABLE in os.environ
 
 
 @asynccontextmanager
 async def serve_metrics(app: "Backstay", host: str, port: int | None) -> AsyncIterator[None]:
-    """While the block runs, what the application does is counted and how things stand is looked at, on a store of its
-    own; without a port, nothing."""
+    """While the block runs, events of the application are counted, and gauges are read from the database with their own
+    store. Without a port it does nothing."""
     if port is None:
         yield
         return
@@ -183,16 +183,16 @@ async def refresh(store: "Store", clock: "Clock", metrics: "Metrics", app: "Back
     gauges = Gauges(metrics.registry)
     while True:
         try:
-            await look(store, metrics, gauges, app)
+            await update_gauges(store, metrics, gauges, app)
         except BackstayError as error:
             metrics(Trouble("metrics", error.message))
-        except Exception as error:  # whatever it is, gauges that stand still for ever would be a lie
+        except Exception as error:  # after any error: gauges that never change again would be wrong
             app.bus.emit(Trouble("metrics", f"{type(error).__name__}: {error}"))
         await clock.sleep(REFRESH_SECONDS)
 
 
-async def look(store: "Store", metrics: "Metrics", gauges: "Gauges", app: "Backstay") -> None:
-    """Shows how things stand. Each read is of counters, or of a bounded number of rows."""
+async def update_gauges(store: "Store", metrics: "Metrics", gauges: "Gauges", app: "Backstay") -> None:
+    """Fills the gauges from the database. Each read is of counters, or of a bounded number of rows."""
     holds = await store.providers.holds()
     backlog = await store.job_views.backlog()
     since = {depth.handler: await store.item_views.waiting_since(depth.handler) for depth in backlog}

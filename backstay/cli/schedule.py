@@ -1,4 +1,4 @@
-"""`backstay schedule …`: what runs when."""
+"""`backstay schedule …`: adds, lists, pauses, resumes, runs and removes schedules."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backstay.cli import database_choice, output
-from backstay.cli.command import Command, LazyGroup, Name, again, app_option, db_option, json_option, place_options
+from backstay.cli.command import (
+    Command,
+    LazyGroup,
+    Name,
+    app_option,
+    db_option,
+    json_option,
+    next_command,
+    place_options,
+)
 from backstay.core.models import MissedPolicy
 
 if TYPE_CHECKING:
@@ -81,7 +90,7 @@ def add(name: str, cron: str, db: str | None, as_json: bool, **given: Any) -> No
             await _require_known(client, new.handler)
         return await client.store.schedules.add(new, client.owner)
 
-    _tell(database_choice.with_client(made, write), "added", as_json)
+    _print_schedule(database_choice.with_client(made, write), "added", as_json)
 
 
 def _new_schedule(made: Any, name: str, cron: str, has_code: bool, given: dict[str, Any]) -> "NewSchedule":
@@ -133,7 +142,7 @@ def list_(db: str | None, as_json: bool) -> None:
         columns = ("SCHEDULE", "WHEN", "TIME ZONE", "HANDLER", "MISSED", "NEXT", "LAST", "JOB", "ERROR")
         output.table(columns, map(_row, found))
     else:
-        output.note(f"no schedules in {target.shown} (from {target.source})")
+        output.note(f"no schedules in {target.description} (from {target.source})")
 
 
 @click.command("pause", cls=Command, examples=("backstay schedule pause morning",))
@@ -146,7 +155,7 @@ def pause(name: str, db: str | None, as_json: bool) -> None:
     async def act(client: "Client") -> "Schedule":
         return await client.store.schedules.pause(name, client.owner)
 
-    _tell(database_choice.with_client(database_choice.open_app(db), act), "paused", as_json)
+    _print_schedule(database_choice.with_client(database_choice.open_app(db), act), "paused", as_json)
 
 
 @click.command("resume", cls=Command, examples=("backstay schedule resume morning",))
@@ -159,7 +168,7 @@ def resume(name: str, db: str | None, as_json: bool) -> None:
     async def act(client: "Client") -> "Schedule":
         return await client.store.schedules.resume(name, client.owner)
 
-    _tell(database_choice.with_client(database_choice.open_app(db), act), "resumed", as_json)
+    _print_schedule(database_choice.with_client(database_choice.open_app(db), act), "resumed", as_json)
 
 
 @click.command("run", cls=Command, examples=("backstay schedule run morning",))
@@ -178,7 +187,7 @@ def run(name: str, db: str | None, as_json: bool) -> None:
         output.data(output.as_json({"schedule": name, "job": job.id}))
         return
     output.data(f"schedule {name} runs now as job {job.id}")
-    output.note(f"to watch it: {again(f'job watch {job.id}')}")
+    output.note(f"to watch it: {next_command(f'job watch {job.id}')}")
 
 
 @click.command("remove", cls=Command, examples=("backstay schedule remove morning",))
@@ -199,7 +208,7 @@ def remove(name: str, db: str | None, as_json: bool) -> None:
         output.note("it is also in your code: remove its decorator, or it comes back when a worker or a tick starts")
 
 
-def _tell(found: "Schedule", done: str, as_json: bool) -> None:
+def _print_schedule(found: "Schedule", done: str, as_json: bool) -> None:
     if as_json:
         output.data(output.as_json(_object(found)))
     else:
@@ -219,7 +228,7 @@ def _row(found: "Schedule") -> tuple[object, ...]:
 
 
 def _moment(at: int | None, timezone: str) -> str | None:
-    from backstay.cli.jobs import show_moment
+    from backstay.cli.output import show_moment
     from backstay.core.errors import UsageError
     from backstay.cron import show_local
 

@@ -11,21 +11,23 @@ from click.core import ParameterSource
 from backstay.cli import database_choice, output
 from backstay.cli.command import (
     Command,
-    again,
+    Dollars,
     app_option,
     broker_option,
+    data_option,
     db_option,
     json_option,
     log_level_option,
     metrics_options,
+    next_command,
 )
-from backstay.cli.request_options import Dollars, price_option
-from backstay.cli.run_options import (
+from backstay.cli.request_options import (
     api_key_command_option,
     api_key_env_option,
     further_limit_options,
     header_option,
     max_output_tokens_option,
+    price_option,
     rpm_option,
     timeout_option,
     tpm_option,
@@ -92,7 +94,7 @@ UPSTREAM = (
     "--budget", type=Dollars(), metavar="DOLLARS", help="The budget of each batch: it never spends more than this."
 )
 @max_output_tokens_option
-@click.option("--data", help="Where Backstay keeps files: a folder, or s3://bucket/prefix.")
+@data_option
 @click.option(
     "--worker/--no-worker", "works", default=True, show_default=True, help="Also run a worker in this process."
 )
@@ -136,7 +138,7 @@ def serve(ctx: click.Context, /, db: str | None, app: str | None, log_level: str
         raise UsageError(
             "the service needs packages that are not installed", hint="pip install 'backstay[service]'"
         ) from None
-    loaded = database_choice.served_app(app, db) if app else database_choice.open_app(db, must_exist=False)
+    loaded = database_choice.load_served_app(app, db) if app else database_choice.open_app(db, must_exist=False)
     database_choice.use_broker(loaded, given["broker"])
     if given["data"]:
         loaded.settings = loaded.settings.model_copy(update={"data": given["data"]})
@@ -152,7 +154,7 @@ def _open_here(given: dict[str, Any], settings: "Settings") -> bool:
     nothing always tells a request that the proxy passes on from one that a program on this machine sends."""
     listens_here, required = given["host"] in LOOPBACK, given["require_key"]
     if required is False and not listens_here:
-        hint = f"leave out --host, or create keys with `{again('key create')}`"
+        hint = f"leave out --host, or create keys with `{next_command('key create')}`"
         raise UsageError("--no-require-key works only for a service that listens on this machine", hint=hint)
     if required is None:
         elsewhere = settings.public_url is not None and urlsplit(settings.public_url).hostname not in LOOPBACK
@@ -233,11 +235,11 @@ async def _serve(loaded: "Backstay", given: dict[str, Any], options: "ServiceOpt
     async with start_when_reachable(
         loaded, lambda: running.serve_metrics(loaded, given["metrics_host"], given["metrics_port"])
     ):
-        await ServiceServer(config, app, loaded, lambda: _tell(url, options, given["as_json"])).serve(sockets)
+        await ServiceServer(config, app, loaded, lambda: _print_address(url, options, given["as_json"])).serve(sockets)
     return 0
 
 
-def _tell(url: str, options: "ServiceOptions", as_json: bool) -> None:
+def _print_address(url: str, options: "ServiceOptions", as_json: bool) -> None:
     if as_json:
         click.echo(output.as_json({"url": url, "process": os.getpid()}))
         return
@@ -247,4 +249,4 @@ def _tell(url: str, options: "ServiceOptions", as_json: bool) -> None:
             "backstay: batches are refused: no --base-url or --provider is given, so their requests have no destination"
         )
     if not options.open_here:
-        output.note(f"backstay: every request needs a key, `{again('key create')}` creates one")
+        output.note(f"backstay: every request needs a key, `{next_command('key create')}` creates one")

@@ -24,13 +24,13 @@ LIST_CHARACTERS = 60
 
 
 class ShownEntry(NamedTuple):
-    """A request and what came of it."""
+    """A request with its answer or error."""
 
     name: str
     fields: Mapping[str, Any]  # what is known of the request: its prompt, or the columns of its row
     answer: str | None
     error: str | None
-    item: int | None = None  # in the database, if it says so
+    item: int | None = None  # the item in the database, if it is known
 
     def contains(self, text: str) -> bool:
         said = (self.name, self.answer, self.error, *self.fields.values())
@@ -75,18 +75,18 @@ def show(
         if first is None:
             output.note("No entries match.")
             return
-        _print(islice(_chained(first, entries), most), as_list, as_json)
+        _print(islice(_chain(first, entries), most), as_list, as_json)
 
 
 def _failures_of(file: str) -> str:
-    """Failures have a file of their own beside that of the results, if this has been written by a run."""
+    """The file of failures beside a file of results, if a run has written one."""
     from backstay.run.output import errors_path
 
     beside = errors_path(Path(file))
     return str(beside) if file != "-" and beside.exists() else file
 
 
-def _chained(first: ShownEntry, others: Iterator[ShownEntry]) -> Iterator[ShownEntry]:
+def _chain(first: ShownEntry, others: Iterator[ShownEntry]) -> Iterator[ShownEntry]:
     yield first
     yield from others
 
@@ -95,7 +95,7 @@ def _print(entries: Iterable[ShownEntry], as_list: bool, as_json: bool) -> None:
     if as_json:
         texts = (output.as_json(_fields(entry)) + "\n" for entry in entries)
     elif as_list:
-        texts = (f"{_listed(entry)}\n" for entry in entries)
+        texts = (f"{_list_line(entry)}\n" for entry in entries)
     else:
         texts = ("\n".join(_lines(entry)) + "\n\n" for entry in entries)
     if sys.stdout.isatty() and not as_json:
@@ -109,7 +109,7 @@ def _fields(entry: ShownEntry) -> dict[str, Any]:
     return {"name": entry.name, **entry.fields, "answer": entry.answer, "error": entry.error}
 
 
-def _listed(entry: ShownEntry) -> str:
+def _list_line(entry: ShownEntry) -> str:
     asked = " ".join(str(value) for value in entry.fields.values() if value is not None)
     said = entry.answer if entry.error is None else f"failed: {entry.error}"
     parts = (entry.name, one_line(asked, LIST_CHARACTERS), one_line(said or "", LIST_CHARACTERS))
@@ -129,7 +129,7 @@ def _lines(entry: ShownEntry) -> Iterator[str]:
 
 
 def _block(before: str, value: Any) -> Iterator[str]:
-    """The lines of a text; the further ones stand under the first."""
+    """The lines of a text; further lines are indented like the first."""
     text = value if isinstance(value, str) else output.as_json(value)
     for line in text.splitlines() or [""]:
         yield f"{before}{visible(line, keeping=chr(9))}"
@@ -152,7 +152,7 @@ def _entry_of(numbered: "NumberedRow") -> ShownEntry:
 
 
 def _result_entry(row: "Row") -> ShownEntry:
-    """Of a line of the Batch output."""
+    """The entry of a line in the Batch output format."""
     from backstay.core.ids import JOB_IDS_MAX, POSITIONS_MAX, item_id
     from backstay.llm.bodies import answer_text, dict_in
     from backstay.run.result_file import HEAD

@@ -10,9 +10,8 @@ import click
 from click.core import ParameterSource
 
 from backstay.cli import database_choice, output
-from backstay.cli.command import Command, Duration, Name, again, app_option, db_option, json_option
-from backstay.cli.request_options import RequestOptions, request_options, tell_bad_lines
-from backstay.cli.run_options import run_options
+from backstay.cli.command import Command, Duration, Name, app_option, db_option, json_option, next_command
+from backstay.cli.request_options import RequestOptions, request_options, run_options, tell_bad_lines
 from backstay.core.errors import UsageError
 from backstay.llm import lines
 from backstay.run.options import RunOptions
@@ -117,7 +116,7 @@ def submit(
 
 
 def _refuse(options: set[str], whose: str) -> None:
-    """An option that has no say here would be passed over in silence."""
+    """Refuses an option that has no effect here, instead of ignoring it."""
     ctx = click.get_current_context()
     for option in ctx.command.params:
         if option.name in options and ctx.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
@@ -133,7 +132,7 @@ def _queue_requests(
     from backstay.run.submission import Submission, set_ceiling
 
     terms.check()
-    with open_source(file, terms.destination.reading(wanted.reading())) as source:
+    with open_source(file, terms.destination.reading(wanted.input_options())) as source:
         surveyed = survey(source, terms.weigher())
         tell_bad_lines(surveyed, wanted.skip_bad_lines)
         terms.destination.check_one_key(surveyed.providers)
@@ -152,7 +151,7 @@ def _queue_requests(
 
         view, new = database_choice.with_client(database_choice.open_app(db, must_exist=False), queue)
     there = "" if new else ", which existed already"
-    _tell(view.id, surveyed.requests, order.endpoint.name, there, as_json, reused=view.reused)
+    _print_job(view.id, surveyed.requests, order.endpoint.name, there, as_json, reused=view.reused)
     if view.reused and not as_json:
         output.note(show_known(view.reused, view.total))
     if not as_json:
@@ -189,7 +188,7 @@ def _queue_items(
     known, key = bool(app) or force, "key" if options.unique else "idempotency key"
     if file is None:
         sent = database_choice.with_client(made, lambda client: _send(client, handler, None, options, known))
-        _tell_items(0, handler, key, sent, as_json)
+        _print_items_job(0, handler, key, sent, as_json)
         return
     with lines.open_lines(file) as content:
         items = check_lines(content, check)
@@ -198,17 +197,17 @@ def _queue_items(
             options = replace(options, unique=f"payload {digest_lines(content)}")
             content.seek(0)
         sent = database_choice.with_client(made, lambda client: _send(client, handler, content, options, known))
-    _tell_items(items, handler, key, sent, as_json)
+    _print_items_job(items, handler, key, sent, as_json)
 
 
-def _tell_items(items: int, handler: str, key: str, sent: "tuple[JobView, bool]", as_json: bool) -> None:
+def _print_items_job(items: int, handler: str, key: str, sent: "tuple[JobView, bool]", as_json: bool) -> None:
     view, new = sent
     there = "" if new else f", which existed already under this {key}"
     if view.known and not as_json:
         output.note(f"{output.count(view.known, 'item')} known already, {view.total:,} new")
     if view.waits_for and not as_json:
         output.note(f"it waits for job {', '.join(view.waits_for)}")
-    _tell(view.id, items - view.known if new else items, handler, there, as_json)
+    _print_job(view.id, items - view.known if new else items, handler, there, as_json)
 
 
 def digest_lines(file: IO[bytes]) -> str:
@@ -218,13 +217,13 @@ def digest_lines(file: IO[bytes]) -> str:
     return digest.hexdigest()
 
 
-def _tell(job_id: int, items: int, handler: str, there: str, as_json: bool, **more: int) -> None:
+def _print_job(job_id: int, items: int, handler: str, there: str, as_json: bool, **more: int) -> None:
     """`there` says that no new job was made."""
     if as_json:
         output.data(output.as_json({"job": job_id, "items": items, "handler": handler, "new": not there, **more}))
     else:
         output.data(f"job {job_id}: {output.count(items, 'item')} for {handler}{there}")
-        output.note(f"to watch it: {again(f'job watch {job_id}')}")
+        output.note(f"to watch it: {next_command(f'job watch {job_id}')}")
 
 
 async def _send(
@@ -251,10 +250,10 @@ async def _require_registered(client: "Client", handler: str) -> None:
 
 def texts(file: IO[bytes]) -> Iterator[str]:
     """The JSON text of every line that has one, as it stands there."""
-    return (text for _, text in _numbered(file))
+    return (text for _, text in _number_lines(file))
 
 
-def _numbered(file: IO[bytes]) -> Iterator[tuple[int, str]]:
+def _number_lines(file: IO[bytes]) -> Iterator[tuple[int, str]]:
     from backstay.client import BODY_CHARACTERS_MAX
 
     for number, line in lines.number_lines(file, BODY_CHARACTERS_MAX * CHARACTER_BYTES_MAX):
@@ -271,7 +270,7 @@ def _numbered(file: IO[bytes]) -> Iterator[tuple[int, str]]:
 def check_lines(file: IO[bytes], check: Check | None) -> int:
     """Reads every line as JSON, and as what the handler takes; returns how many items there are."""
     items = 0
-    for number, text in _numbered(file):
+    for number, text in _number_lines(file):
         try:
             payload = lines.value_of(text)
         except lines.LineRefused as refused:

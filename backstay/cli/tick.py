@@ -50,7 +50,7 @@ def tick(
     """
     from backstay.cli.running import log_to_stderr
 
-    loaded = database_choice.served_app(app, db)
+    loaded = database_choice.load_served_app(app, db)
     check_depth(loaded, chain_depth)
     log_to_stderr(loaded, log_level, as_json=False)
     ctx.exit(database_choice.run(_chain(loaded, chain_depth, chain, as_json)))
@@ -64,7 +64,7 @@ def check_depth(app: "Backstay", depth: int) -> None:
 
 @asynccontextmanager
 async def equipped_app(app: "Backstay") -> AsyncIterator[int]:
-    """While the block runs, the application has all that its items may want. Gives how many to hold at once."""
+    """While the block runs, the application has all that its items may need. Yields how many items to hold at once."""
     from backstay.process import equipment
 
     client = await app.open()
@@ -87,7 +87,7 @@ async def _chain(app: "Backstay", depth: int, chain: bool, as_json: bool) -> int
 
 
 async def _tick(app: "Backstay", depth: int, slots: int) -> "tuple[TickReport | None, int]":
-    """One invocation; a signal ends it early, with what runs finished or handed back."""
+    """One invocation; a signal ends it early: running items finish or go back to the queue."""
     import asyncio
 
     from backstay import wiring

@@ -77,7 +77,7 @@ def worker(ctx: click.Context, /, db: str | None, broker: str | None, **given: A
     from backstay.cli.running import log_to_stderr
 
     asked = WorkerOptions(**given)
-    loaded = database_choice.served_app(asked.app, os.environ.get(CHILD_DATABASE) if asked.attached else db)
+    loaded = database_choice.load_served_app(asked.app, os.environ.get(CHILD_DATABASE) if asked.attached else db)
     database_choice.use_broker(loaded, broker)
     log_to_stderr(loaded, asked.log_level, asked.as_json)
     serve = _serve(loaded, asked) if asked.processes == 1 else _supervise(loaded, asked)
@@ -94,7 +94,7 @@ async def _serve(app: "Backstay", asked: WorkerOptions) -> int:
     collect_rarely()
     metrics, working = Metrics(), None
     stopping = Stopping()
-    counting = asked.metrics_port is not None or running.counted_for_a_parent()
+    counting = asked.metrics_port is not None or running.is_counted_by_parent()
     if counting:
         app.bus.subscribe(metrics)
     signals = Signals(stopping.ask, lambda: working.stop_now() if working else None)
@@ -128,11 +128,11 @@ def _watch_parent(ask: Callable[[], None]) -> None:
     """Our stdin is a pipe that the parent never writes to: it becomes readable when the parent is gone."""
     loop = asyncio.get_running_loop()
 
-    def gone() -> None:
+    def on_parent_gone() -> None:
         loop.remove_reader(sys.stdin.fileno())
         ask()
 
-    loop.add_reader(sys.stdin.fileno(), gone)
+    loop.add_reader(sys.stdin.fileno(), on_parent_gone)
 
 
 async def _supervise(app: "Backstay", asked: WorkerOptions) -> int:
@@ -153,7 +153,7 @@ async def _supervise(app: "Backstay", asked: WorkerOptions) -> int:
             environment[running.FOLDER_VARIABLE] = folder
         stop_seconds = app.limits.shutdown_seconds + KILL_MARGIN_SECONDS
         orders = Orders(child_command(asked), environment, asked.processes, stop_seconds)
-        supervisor = Supervisor(orders, Clock(), app.bus.emit, lambda pid: running.forget(folder, pid))
+        supervisor = Supervisor(orders, Clock(), app.bus.emit, lambda pid: running.forget_process(folder, pid))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, supervisor.forward_signal, number)

@@ -13,7 +13,7 @@ class BackstayConfig(AppConfig):  # type: ignore[misc]  # Django has no types
 
     @override
     def ready(self) -> None:
-        post_migrate.connect(prepare_sqlite)  # Django tells of applications with models only, and this has none
+        post_migrate.connect(prepare_sqlite)  # no sender: Django sends it only for applications with models
 
 
 def prepare_sqlite(**_: Any) -> None:

@@ -13,24 +13,24 @@ Listener = Callable[[Event], None]
 
 
 class TracedSubmission(Protocol):
-    """A submit under way, as somebody draws it."""
+    """A submit under way, as tracing records it."""
 
     seed: str | None  # for the job, so that its workers find the trace; None: any seed will do
 
     def record_submit(self, job_id: int, items: int) -> None: ...
 
-    def broke_off(self) -> None: ...
+    def record_failure(self) -> None: ...
 
 
-class Untraced:
-    """A submit that nobody draws."""
+class UntracedSubmission:
+    """A submit without tracing."""
 
     seed: str | None = None
 
     def record_submit(self, job_id: int, items: int) -> None:
         """Records nothing."""
 
-    def broke_off(self) -> None:
+    def record_failure(self) -> None:
         """Records nothing."""
 
 
@@ -46,16 +46,16 @@ class Bus:
         self._listeners.append(listener)
 
     def unsubscribe(self, listener: Listener) -> None:
-        """One that was dropped is gone already."""
+        """A listener that was dropped is not there any more."""
         if listener in self._listeners:
             self._listeners.remove(listener)
 
-    def below(self, headers: Mapping[str, str]) -> AbstractContextManager[None]:
+    def within_trace_of(self, headers: Mapping[str, str]) -> AbstractContextManager[None]:
         """Work for a request that may name the trace it belongs to."""
-        return nullcontext() if self.tracing is None else self.tracing.below(headers)
+        return nullcontext() if self.tracing is None else self.tracing.within_trace_of(headers)
 
-    def submitting(self, handler: str) -> TracedSubmission:
-        return Untraced() if self.tracing is None else self.tracing.submitting(handler)
+    def trace_submit(self, handler: str) -> TracedSubmission:
+        return UntracedSubmission() if self.tracing is None else self.tracing.trace_submit(handler)
 
     def emit(self, event: Event) -> None:
         for listener in tuple(self._listeners):

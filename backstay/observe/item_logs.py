@@ -1,7 +1,7 @@
-"""The execution log of each item: what its handler said while it ran, kept in pieces among the artifacts.
+"""The execution log of each item: the log output of its handler, stored in pieces among the artifacts.
 
-A piece is put when an item's run has ended, and now and then while it runs, so that a long one can be followed. What
-is kept in memory is bounded, and the work never waits for it: what is too much is left out, and the log says so.
+A piece is put when an item's run has ended, and now and then while it runs, so that a long one can be followed. The
+memory for logs is limited, and the work never waits for it: the rest is left out, and the log says so.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Keeper(Protocol):
 
 
 def place_of(item_id: int) -> str:
-    """Under which an item's pieces lie, their names in the order of time."""
+    """The prefix of the names of an item's pieces; they sort by time."""
     return f"logs/{job_of(item_id)}/{position_of(item_id)}"
 
 

@@ -53,7 +53,7 @@ Say = Callable[..., Any]
 
 
 class Logs:
-    """A listener. It looks at the level before it looks at items, for they come by the thousand."""
+    """A listener. It looks at the level before it looks at items, because they come by the thousand."""
 
     def __init__(self, stream: TextIO, level: str = "info", as_json: bool | None = None, colours: bool = False) -> None:
         """JSON unless the stream is a terminal, or as `as_json` says."""
@@ -66,41 +66,41 @@ class Logs:
         say = self._log
         match event:
             case ItemsSettled():
-                self._settled(event)
+                self._log_settled(event)
             case ItemsClaimed():
                 say.debug("items claimed", worker=event.worker, items=event.items, named=event.named)
             case ItemsSubmitted():
                 say.info("items submitted", job=event.job_id, handler=event.handler, items=event.items)
             case ItemLogged():
-                say.info("item log", **_named(event.item_id), text=event.text)
+                say.info("item log", **_ids_of(event.item_id), text=event.text)
             case LeasesLost():
                 items = [show_item(item) for item in event.items[:ITEMS_NAMED_MAX]]
                 say.warning("leases lost", worker=event.worker, items=len(event.items), some=items)
             case ItemsRescued():
                 say.info("items rescued", worker=event.worker, handler=event.handler, items=event.items)
             case ItemsExpired() | ItemsStopped() | JobEnded() | JobsTimedOut():
-                self._ended(event)
+                self._log_ended(event)
             case BreakerChanged():
-                self._breaker(event)
+                self._log_breaker(event)
             case Trouble():
                 say.warning("trouble", where=event.where, message=event.message)
             case BrokerConnected() | BrokerLost() | BrokerWiped() | MessageSetAside() | DeadMessagesDropped():
-                self._broker(event)
+                self._log_broker(event)
             case MessagesPublished() | OutboxLag():
-                self._outbox(event)
+                self._log_outbox(event)
             case LettersArchived() | JobsPruned() | AlarmChanged():
-                self._letters(event)
+                self._log_upkeep(event)
             case TickEnded():
                 took = round(event.seconds * 1000)
                 say.info(
                     "tick ended", depth=event.depth, items=event.items, duration_ms=took, follow_up=event.follow_up
                 )
             case WorkerStarted() | WorkerStopping() | WorkerStopped():
-                self._worker(event)
+                self._log_worker(event)
             case _:
                 assert_never(event)
 
-    def _ended(self, event: ItemsExpired | ItemsStopped | JobEnded | JobsTimedOut) -> None:
+    def _log_ended(self, event: ItemsExpired | ItemsStopped | JobEnded | JobsTimedOut) -> None:
         say = self._log
         match event:
             case ItemsExpired():
@@ -114,7 +114,7 @@ class Logs:
             case JobsTimedOut():
                 say.warning("jobs exceeded their maximum runtime", jobs=list(event.jobs))
 
-    def _worker(self, event: WorkerStarted | WorkerStopping | WorkerStopped) -> None:
+    def _log_worker(self, event: WorkerStarted | WorkerStopping | WorkerStopped) -> None:
         say = self._log
         match event:
             case WorkerStarted():
@@ -126,7 +126,7 @@ class Logs:
             case _:
                 assert_never(event)
 
-    def _broker(
+    def _log_broker(
         self, event: BrokerConnected | BrokerLost | BrokerWiped | MessageSetAside | DeadMessagesDropped
     ) -> None:
         say = self._log
@@ -143,7 +143,7 @@ class Logs:
             case DeadMessagesDropped():
                 say.warning("dead messages dropped", queue=event.queue, messages=event.messages, bound=event.bound)
 
-    def _outbox(self, event: MessagesPublished | OutboxLag) -> None:
+    def _log_outbox(self, event: MessagesPublished | OutboxLag) -> None:
         match event:
             case MessagesPublished():
                 say = self._log.warning if event.failed else self._log.debug
@@ -154,22 +154,22 @@ class Logs:
             case _:
                 assert_never(event)
 
-    def _letters(self, event: LettersArchived | JobsPruned | AlarmChanged) -> None:
+    def _log_upkeep(self, event: LettersArchived | JobsPruned | AlarmChanged) -> None:
         match event:
             case LettersArchived():
                 self._log.info("dead letters archived", items=event.items)
             case JobsPruned():
                 self._log.info("old jobs deleted", jobs=event.jobs, items=event.items, skipped=event.skipped)
             case AlarmChanged():
-                self._alarm(event.reading)
+                self._log_alarm(event.reading)
 
-    def _alarm(self, reading: AlarmReading) -> None:
+    def _log_alarm(self, reading: AlarmReading) -> None:
         if reading.is_raised:
             self._log.warning("alarm raised", alarm=reading.alarm.value, why=reading.words)
         else:
             self._log.info("alarm is over", alarm=reading.alarm.value, value=reading.value, bound=reading.bound)
 
-    def _breaker(self, event: BreakerChanged) -> None:
+    def _log_breaker(self, event: BreakerChanged) -> None:
         before, after = event.before, event.after
         calm = after.state in (BreakerState.CLOSED, BreakerState.HALF_OPEN)
         say = self._log.info if calm else self._log.warning
@@ -181,7 +181,7 @@ class Logs:
             why=after.reason,
         )
 
-    def _settled(self, event: ItemsSettled) -> None:
+    def _log_settled(self, event: ItemsSettled) -> None:
         if self._level > logging.WARNING:
             return
         told: Iterable[Settlement] = event.settlements
@@ -234,14 +234,14 @@ def show_breakers(breakers: dict[str, str]) -> str:
     return " ".join(troubled) or BreakerState.CLOSED.value
 
 
-def _named(item_id: int) -> dict[str, Any]:
+def _ids_of(item_id: int) -> dict[str, Any]:
     return {"job": job_of(item_id), "item": show_item(item_id)}
 
 
 def _settlement(settlement: Settlement) -> dict[str, Any]:
     attempt = settlement.attempt
     return {
-        **_named(settlement.id),
+        **_ids_of(settlement.id),
         "status": settlement.state.value,
         "attempt": attempt.number if attempt else settlement.attempt_count,
         "duration_ms": attempt.ended_at - attempt.started_at if attempt else None,
@@ -252,7 +252,7 @@ def _settlement(settlement: Settlement) -> dict[str, Any]:
 
 
 class LibraryLog(logging.Handler):
-    """Tells what libraries log where nobody has set up logging: in one line each, without a traceback."""
+    """Reports what libraries log, if the program has not set up logging: in one line each, without a traceback."""
 
     def __init__(self, tell: Callable[[Event], None]) -> None:
         super().__init__(logging.WARNING)
@@ -298,7 +298,7 @@ def _console(colours: bool) -> Any:
 
 
 def _logger(sink: Sink, level: int, last: Any) -> Any:
-    """A logger of our own: the application's structlog settings are none of our business."""
+    """A logger of our own: the application's structlog settings are not touched."""
     stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
     return structlog.wrap_logger(
         sink,

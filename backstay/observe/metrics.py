@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: `Metrics` counts events, `Gauges` shows how the database stands."""
+"""Metrics for Prometheus: `Metrics` counts events, `Gauges` shows the state of the database."""
 
 from bisect import bisect_left
 from collections import Counter as Tally
@@ -53,7 +53,7 @@ class BacklogDepth(Protocol):
 
 
 class Spending(Protocol):
-    """What the calls to one provider cost lately."""
+    """The recent cost of calls to one provider."""
 
     @property
     def provider(self) -> str: ...
@@ -64,7 +64,7 @@ class Spending(Protocol):
 
 
 class Ticks(Protocol):
-    """What became of bounded invocations lately."""
+    """The results of recent ticks."""
 
     @property
     def ticks(self) -> int: ...
@@ -83,7 +83,7 @@ def gauge(registry: CollectorRegistry, name: str, text: str, *labels: str) -> Ga
 
 
 class Gauges:
-    """Only for who looks at the database: a gauge that nobody sets would say nought, and that is news."""
+    """Only for processes that read the database: a gauge that is never set would show 0, which would be wrong."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def make(name: str, text: str, *labels: str) -> Gauge:
@@ -113,7 +113,7 @@ class Gauges:
         self._providers: set[str] = set()
 
     def show_queues(self, depths: Iterable[BacklogDepth], waiting_since: Mapping[str, int], now_ms: int) -> None:
-        """A handler whose queue has emptied stands at nought."""
+        """A handler with an empty queue shows 0."""
         items = {depth.handler: depth.items for depth in depths}
         self._handlers |= items.keys()
         for handler in self._handlers:
@@ -130,7 +130,7 @@ class Gauges:
             self.alarm.labels(alarm.value).set(alarm in raised)
 
     def show_money(self, spending: Iterable[Spending], used: float, held: int) -> None:
-        """A provider that was not called in the last hour stands at nought."""
+        """A provider that was not called in the last hour shows 0."""
         found = {one.provider: one for one in spending}
         self._providers |= found.keys()
         for provider in self._providers:
@@ -222,15 +222,15 @@ class Metrics:
         return gauge(self.registry, name, text, *labels)
 
     def value(self, name: str, **labels: str) -> float:
-        """What a metric says; what has never been counted is 0."""
+        """The value of a metric; 0 if it was never counted."""
         return self.registry.get_sample_value(f"backstay_{name}", labels) or 0.0
 
     def __call__(self, event: Event) -> None:
         match event:
             case ItemsSettled():
-                self._settled(event)
+                self._count_settled(event)
             case ItemsClaimed():
-                self._claimed(event)
+                self._count_claimed(event)
             case ItemsSubmitted():
                 self.submitted.inc(event.items)
             case LeasesLost():
@@ -238,13 +238,13 @@ class Metrics:
             case ItemsRescued():
                 self.rescued.inc(event.items)
             case ItemsExpired():
-                self._swept(ItemState.FAILED, event.items)
+                self._count_swept(ItemState.FAILED, event.items)
             case ItemsStopped():
-                self._swept(event.state, event.items)
+                self._count_swept(event.state, event.items)
             case JobEnded():
                 self.jobs_ended.labels(event.state.value).inc()
             case BreakerChanged():
-                self._changed(event)
+                self._count_breaker_change(event)
             case Trouble() | BrokerLost() | BrokerWiped():
                 self.troubles.inc()
             case MessageSetAside():
@@ -252,13 +252,13 @@ class Metrics:
             case DeadMessagesDropped():
                 self.dead_dropped.labels(event.bound).inc(event.messages)
             case MessagesPublished() | OutboxLag():
-                self._outbox(event)
+                self._count_outbox(event)
             case LettersArchived():
                 self.archived.inc(event.items)
             case JobsPruned():
                 self.pruned.inc(event.jobs)
             case TickEnded():
-                self._tick(event)
+                self._count_tick(event)
             case WorkerStarted() | WorkerStopping() | WorkerStopped() | BrokerConnected():
                 return
             case ItemLogged() | JobsTimedOut() | AlarmChanged():
@@ -266,16 +266,16 @@ class Metrics:
             case _:
                 assert_never(event)
 
-    def _claimed(self, event: ItemsClaimed) -> None:
+    def _count_claimed(self, event: ItemsClaimed) -> None:
         self.claimed.inc(event.items)
         self.named.inc(event.items if event.named else 0)
 
-    def _tick(self, event: TickEnded) -> None:
+    def _count_tick(self, event: TickEnded) -> None:
         self.ticks.inc()
         self.chain_depth.labels(str(event.depth)).inc()
         self.chains_full.inc(event.full)
 
-    def _settled(self, event: ItemsSettled) -> None:
+    def _count_settled(self, event: ItemsSettled) -> None:
         settlements = event.settlements
         states = [settlement.state for settlement in settlements]
         for state in TERMINAL:
@@ -292,7 +292,7 @@ class Metrics:
         self.retries.inc(sum(attempt.outcome in ("retry", ASKED_AGAIN) for attempt in attempts))
         self.repeats.inc([settlement.act for settlement in settlements].count(Act.REPEAT))
 
-    def _outbox(self, event: MessagesPublished | OutboxLag) -> None:
+    def _count_outbox(self, event: MessagesPublished | OutboxLag) -> None:
         if isinstance(event, OutboxLag):
             self.waiting.labels(event.sink).set(event.messages)
             self.lag.labels(event.sink).set(event.age_ms / 1000)
@@ -300,15 +300,15 @@ class Metrics:
             self.published.labels(event.sink).inc(event.messages)
             self.unpublished.labels(event.sink).inc(event.failed)
 
-    def _swept(self, state: ItemState, items: int) -> None:
-        """What the sweep failed, it failed because its time was over."""
+    def _count_swept(self, state: ItemState, items: int) -> None:
+        """Items that the sweep fails have timed out."""
         self.settled.labels(state.value).inc(items)
         if state is ItemState.FAILED:
             self.failed.labels("GW_TIMEOUT").inc(items)
             self.timed_out.inc(items)
 
-    def _changed(self, event: BreakerChanged) -> None:
-        """The worker that changes a breaker tells of it, and no other: so the time is counted once."""
+    def _count_breaker_change(self, event: BreakerChanged) -> None:
+        """Only the worker that changes a breaker emits the event, so the time is counted once."""
         before, after = event.before, event.after
         if before.state in (BreakerState.OPEN, BreakerState.HELD):
             self.open_seconds.labels(after.provider).inc(max(after.since_at - before.since_at, 0) / 1000)

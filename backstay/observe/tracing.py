@@ -2,7 +2,7 @@
 
 The context of a submit needs no column of its own: it is the job's seed, which every claim returns
 anyway. Which items are traced follows from their ids, so all processes agree on it and on every try. Spans are made of
-ids, names and figures; never of payloads, results or what a provider said.
+ids, names and figures; never of payloads, results or texts of a provider.
 """
 
 import hashlib
@@ -33,21 +33,21 @@ _VERSION: Final = "00"
 
 
 @runtime_checkable
-class Described(Protocol):
-    """A handler that can say of an item, without its secrets, what kind of call it is."""
+class TracedHandler(Protocol):
+    """A handler that can describe the call of an item, without secrets."""
 
     def trace_attributes(self, body: str) -> Mapping[str, str | int]: ...
 
 
-class Carried(NamedTuple):
-    """A W3C traceparent for those who do our work elsewhere, and for the provider, if it is to be told at all."""
+class Traceparents(NamedTuple):
+    """The W3C traceparent for remote workers, and the one for the provider, if the settings allow it."""
 
     inside: str | None = None
     outside: str | None = None
 
 
 @dataclass(slots=True)
-class Traced:
+class TracedItem:
     """One claim of an item, from before it was claimed until it is settled."""
 
     process: Span
@@ -56,8 +56,8 @@ class Traced:
 
 
 def read_parent(seed: str) -> SpanContext:
-    """The submit's span, from the seed of its job; a job that was submitted untraced has a trace of its own all the
-    same, which every process finds the same name for."""
+    """The submit's span, from the seed of its job. A job that was submitted without tracing has a trace of its own,
+    whose id every process derives from the seed."""
     parts = seed.split("-")
     if len(parts) == 4 and [len(part) for part in parts] == [2, 32, 16, 2]:
         return SpanContext(int(parts[1], 16), int(parts[2], 16), True, TraceFlags(int(parts[3], 16)))
@@ -77,25 +77,25 @@ def is_traced(item: int, parent: SpanContext, share: float) -> bool:
     """The first items of a job, and a share of the others; none when the submit itself was not sampled."""
     if not parent.trace_flags.sampled:
         return False
-    return position_of(item) < ITEMS_ALWAYS or _lot(parent.trace_id, item) < share
+    return position_of(item) < ITEMS_ALWAYS or _draw(parent.trace_id, item) < share
 
 
-def _lot(trace_id: int, item: int) -> float:
+def _draw(trace_id: int, item: int) -> float:
     digest = hashlib.blake2b(f"{trace_id}\0{item}".encode(), digest_size=7).digest()
     return int.from_bytes(digest, "big") / (1 << 56)
 
 
 class Tracing:
-    """Draws the spans of one process. What it holds is bounded by the items that are held."""
+    """Records the spans of one process. Its memory is limited by the items that the process holds."""
 
     def __init__(self, provider: trace.TracerProvider, clock: Clock, share: float, outside: bool) -> None:
-        """`share` is of the items behind the first of each job; with `outside` providers are told of the trace."""
+        """`share`: of the items after the first of each job. `outside`: calls to providers carry the traceparent."""
         self._tracer = provider.get_tracer(SYSTEM)
         self._provider = provider
         self._clock = clock
         self._share = share
         self._outside = outside
-        self._open: dict[tuple[int, int], Traced] = {}
+        self._open: dict[tuple[int, int], TracedItem] = {}
 
     @property
     def open_items(self) -> int:
@@ -106,9 +106,9 @@ class Tracing:
 
     # submit
 
-    def submitting(self, handler: str) -> "Submitting":
+    def trace_submit(self, handler: str) -> "SubmitSpan":
         """One span for all items of a submit, below whatever span the caller is in."""
-        return Submitting(
+        return SubmitSpan(
             self._tracer.start_span(
                 f"send {handler}",
                 kind=SpanKind.PRODUCER,
@@ -119,7 +119,7 @@ class Tracing:
         )
 
     @contextmanager
-    def below(self, headers: Mapping[str, str]) -> Iterator[None]:
+    def within_trace_of(self, headers: Mapping[str, str]) -> Iterator[None]:
         """Spans made meanwhile belong to the trace of the sender, if the headers name one."""
         token = contexts.attach(TraceContextTextMapPropagator().extract(headers))
         try:
@@ -130,7 +130,7 @@ class Tracing:
     # claim, call, settle
 
     def record_claim(self, item: Claimed, job: JobTerms, seconds_ago: float) -> None:
-        """The item was claimed by a statement that was sent off so long ago."""
+        """The item was claimed by a statement that was sent `seconds_ago`."""
         parent = read_parent(job.ref_seed)
         if not is_traced(item.id, parent, self._share):
             return
@@ -150,25 +150,25 @@ class Tracing:
             start_time=began,
         )
         self._tracer.start_span("claim", _below(process), start_time=began).end(self._now())
-        self._open[item.id, item.fence] = Traced(process)
+        self._open[item.id, item.fence] = TracedItem(process)
 
     @contextmanager
-    def calling(self, item: Claimed, job: JobTerms, provider: str, handler: object) -> Iterator[Carried]:
-        """While the handler runs, its call's span is the current one: what it calls may draw spans below it."""
+    def calling(self, item: Claimed, job: JobTerms, provider: str, handler: object) -> Iterator[Traceparents]:
+        """While the handler runs, its call's span is the current one: code that it calls may add spans below it."""
         traced = self._open.get((item.id, item.fence))
         if traced is None:
-            yield self._carried(read_parent(job.ref_seed), False)
+            yield self._traceparents(read_parent(job.ref_seed), False)
             return
         call = traced.call = self._call(traced, provider, item.body, handler)
         token = contexts.attach(_below(call))
         try:
-            yield self._carried(call.get_span_context(), call.is_recording())
+            yield self._traceparents(call.get_span_context(), call.is_recording())
         finally:
             contexts.detach(token)
             traced.call_ended = self._now()
 
-    def _call(self, traced: Traced, provider: str, body: str, handler: object) -> Span:
-        said = dict(handler.trace_attributes(body)) if isinstance(handler, Described) else {}
+    def _call(self, traced: TracedItem, provider: str, body: str, handler: object) -> Span:
+        said = dict(handler.trace_attributes(body)) if isinstance(handler, TracedHandler) else {}
         operation, model = said.get("gen_ai.operation.name"), said.get("gen_ai.request.model", "")
         return self._tracer.start_span(
             f"call {provider}" if operation is None else f"{operation} {model}".rstrip(),
@@ -178,45 +178,45 @@ class Tracing:
             start_time=self._now(),
         )
 
-    def _carried(self, of: SpanContext, sampled: bool) -> Carried:
+    def _traceparents(self, of: SpanContext, sampled: bool) -> Traceparents:
         named = traceparent(of, sampled)
-        return Carried(named, named if self._outside else None)
+        return Traceparents(named, named if self._outside else None)
 
     def record_settlements(
         self, ready: Iterable[tuple[Settlement, Claimed, JobTerms]], lost: Iterable[Settlement]
     ) -> None:
-        """They were committed, but for those whose lease was lost."""
+        """Ends the spans of settled items; of some the lease was lost."""
         gone = {(one.id, one.fence) for one in lost}
         for settlement, item, job in ready:
             key = (item.id, item.fence)
             if key not in self._open and _ends_a_task(settlement):
-                self.record_claim(item, job, 0.0)  # a poll found out; it had no span while the provider was at work
+                self.record_claim(item, job, 0.0)  # found by a poll; it had no span while the provider worked on it
             traced = self._open.pop(key, None)
             if traced is not None:
                 self._end(traced, settlement, key in gone)
 
     def record_drop(self, item: Claimed) -> None:
-        """Somebody else speaks for the item now."""
+        """Ends the span of an item that this worker has lost."""
         traced = self._open.pop((item.id, item.fence), None)
         if traced is not None:
             self._end(traced, None, lost=True)
 
-    def _end(self, traced: Traced, settlement: Settlement | None, lost: bool) -> None:
+    def _end(self, traced: TracedItem, settlement: Settlement | None, lost: bool) -> None:
         now, attempt = self._now(), settlement.attempt if settlement is not None else None
         if traced.call is not None:
             if attempt is not None:
                 traced.call.set_attributes(_figures(attempt))
-                _judge(traced.call, attempt.error_code)
+                _mark_error(traced.call, attempt.error_code)
             traced.call.end(traced.call_ended or now)
         if settlement is not None:
             settle = self._tracer.start_span("settle", _below(traced.process), start_time=traced.call_ended or now)
             settle.set_attribute("backstay.state", settlement.state.value)
             settle.end(now)
             traced.process.set_attribute("backstay.state", settlement.state.value)
-            _judge(traced.process, settlement.error_code)
+            _mark_error(traced.process, settlement.error_code)
         if lost:
             traced.process.set_attribute("backstay.lease_lost", True)
-            _judge(traced.process, "lease_lost")
+            _mark_error(traced.process, "lease_lost")
         traced.process.end(now)
 
     def close(self) -> None:
@@ -229,8 +229,8 @@ class Tracing:
             flush(5_000)
 
 
-class Submitting:
-    """A submit under way. The name of its span is the job's seed: as good as chance, for no two spans share an id."""
+class SubmitSpan:
+    """The span of a submit. Its traceparent is the job's seed: as unique as a random one, because span ids are."""
 
     def __init__(self, span: Span, now: Callable[[], int]) -> None:
         self._span = span
@@ -242,8 +242,8 @@ class Submitting:
         self._span.set_attributes({"backstay.job.id": job_id, "messaging.batch.message_count": items})
         self._span.end(self._now())
 
-    def broke_off(self) -> None:
-        _judge(self._span, "broke_off")
+    def record_failure(self) -> None:
+        _mark_error(self._span, "broke_off")
         self._span.end(self._now())
 
 
@@ -271,7 +271,7 @@ def _figures(attempt: Any) -> dict[str, Any]:
     return {name: value for name, value in named.items() if value is not None}
 
 
-def _judge(span: Span, error: str | None) -> None:
+def _mark_error(span: Span, error: str | None) -> None:
     if error is not None:
         span.set_attribute("error.type", error)
         span.set_status(Status(StatusCode.ERROR))
@@ -287,7 +287,7 @@ _SERVICE: Final = "service.name"
 
 
 class ReportingExporter(SpanExporter):
-    """An exporter that tells once when spans are not taken, and once more when they are again."""
+    """An exporter that reports once when spans are refused, and once when they are accepted again."""
 
     def __init__(self, exporter: SpanExporter, tell: Tell) -> None:
         self._exporter = exporter
@@ -297,7 +297,7 @@ class ReportingExporter(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         try:
             result = self._exporter.export(spans)
-        except Exception:  # a collector's trouble is never the work's
+        except Exception:  # an error of a collector must not stop the work
             result = SpanExportResult.FAILURE
         failed = result is not SpanExportResult.SUCCESS
         if failed != self._failing:

@@ -31,7 +31,7 @@ from backstay.handlers.function import dump
 from backstay.handlers.handler import Context
 from backstay.messaging.connection import CLOSE_SECONDS, close_connection, open_connection
 from backstay.messaging.messages import CONTENT_TYPE, REQUEST
-from backstay.remote.over_http import SIGNATURE, check_headers, trace_headers
+from backstay.remote.handler import SIGNATURE, check_headers, trace_headers
 
 NAME_BYTES_MAX: Final = 255  # of an exchange or a routing key, as AMQP counts
 REQUEST_BYTES_MAX: Final = 16_000_000  # RabbitMQ 4 takes no message above 16 MiB, and closes the channel that sent it
@@ -50,8 +50,8 @@ _OWN: Final = SIGNATURE | {
 
 
 class RequestSender(Protocol):
-    """Publishes a request. It returns when the broker has it in a queue, and raises what a handler may raise: nothing
-    was sent, it never can be, or nobody knows."""
+    """Publishes a request. It returns when the broker has it in a queue, and raises the errors of a handler: nothing
+    was sent, it can never be sent, or the outcome is unknown."""
 
     async def publish(self, request: "MessageRequest", seconds: float) -> None: ...
 
@@ -68,7 +68,7 @@ class MessageRequest:
 
 @dataclass(frozen=True, slots=True)
 class OverMessages:
-    """That the broker has a request in a queue is its answer; what came out is a message to an exchange of ours."""
+    """A request is accepted when the broker has it in a queue. The result is a message to an exchange of Backstay."""
 
     requests: RequestSender
     callback: Mapping[str, str]  # the exchange and the routing key that answers come in at
@@ -102,7 +102,7 @@ class OverMessages:
             )
 
     def require(self) -> None:
-        """All that it needs was there when it was made."""
+        """It has all that it needs from the start."""
 
     async def send(self, payload: dict[str, Any], context: Context, seconds: float) -> Failed | None:
         try:
@@ -136,9 +136,9 @@ def _check_name(field: str, value: Any) -> None:
         raise UsageError(f"{field} must be a text of at most {NAME_BYTES_MAX} bytes")
 
 
-AWAY_SECONDS: Final = 5.0  # a broker that is away is not called for more often than that
+AWAY_SECONDS: Final = 5.0  # a broker that is away is not tried more often
 CHANNELS_MAX: Final = 64  # those used last stay open
-_BROKEN: Final = (AMQPError, OSError, RuntimeError)  # the last: aiormq's word for a channel that is closed
+_BROKEN: Final = (AMQPError, OSError, RuntimeError)  # aiormq raises the last one for a closed channel
 
 
 class OpenExchange(NamedTuple):
@@ -159,16 +159,16 @@ class Outlet:
         return None if self.opened is None or self.opened.channel.is_closed else self.opened
 
     async def drop(self, opened: OpenExchange | None) -> None:
-        """Of those who find a channel broken the first closes it; another may have been opened since."""
+        """Closes a broken channel, unless another one was opened since."""
         if opened is not None and self.opened is opened:
             self.opened = None
             await _close(opened.channel)
 
 
 @dataclass(slots=True)
-class Sending:
+class PendingRequest:
     request: MessageRequest
-    begun: bool = False  # from here on the broker may have it
+    begun: bool = False  # from then on the broker may have it
 
     async def to(self, exchange: AbstractExchange) -> None:
         request, self.begun = self.request, True
@@ -197,12 +197,12 @@ class BrokerRequests:
 
     async def close(self) -> None:
         connection = self._connection
-        self._lost(connection)
+        self._forget_connection(connection)
         if connection is not None:
             await close_connection(connection)
 
-    def _lost(self, connection: object, error: BaseException | None = None) -> None:
-        """With a connection all its channels are gone, whatever they say of themselves."""
+    def _forget_connection(self, connection: object, error: BaseException | None = None) -> None:
+        """All channels of a lost connection are gone, even if they do not report it."""
         if self._connection is connection:
             self._connection = None
             for outlet in self._outlets.values():
@@ -210,62 +210,62 @@ class BrokerRequests:
 
     async def publish(self, request: MessageRequest, seconds: float) -> None:
         """Returns when the broker has put it into a queue. Raises what a handler may raise."""
-        outlet, sending = await self._outlet(request.exchange), Sending(request)
+        outlet, sending = await self._outlet(request.exchange), PendingRequest(request)
         outlet.under_way += 1
         try:
             async with asyncio.timeout(seconds):
-                await self._through(outlet, sending)
+                await self._send_over(outlet, sending)
         except TimeoutError:
             if not sending.begun:
-                raise _away() from None
+                raise _broker_away() from None
             # The queue behind it may hang alone; were it the whole connection, its heartbeat would end it.
             await outlet.drop(outlet.opened)
             raise OutcomeUnknown(f"the broker did not confirm the request within {seconds:g} s") from None
         finally:
             outlet.under_way -= 1
 
-    async def _through(self, outlet: Outlet, sending: Sending) -> None:
+    async def _send_over(self, outlet: Outlet, sending: PendingRequest) -> None:
         if outlet.usable() is None:
             async with outlet.first:
                 if outlet.usable() is None:
-                    return await self._first(outlet, sending)
+                    return await self._send_first(outlet, sending)
         opened = outlet.usable()
         if opened is None:
-            raise _away()
+            raise _broker_away()
         try:
             await sending.to(opened.exchange)
         except DeliveryError as error:
-            raise _meaning(error, sending.request, alone=False) from None
+            raise _error_of(error, sending.request, alone=False) from None
         except _BROKEN as error:
             await outlet.drop(opened)
-            raise _meaning(error, sending.request, alone=False) from None
+            raise _error_of(error, sending.request, alone=False) from None
 
-    async def _first(self, outlet: Outlet, sending: Sending) -> None:
-        """Alone on its channel: if that is closed, it is for this message, which was then not taken."""
+    async def _send_first(self, outlet: Outlet, sending: PendingRequest) -> None:
+        """Alone on its channel: if the channel closes, it is because of this message, which was not accepted."""
         channel = await self._channel()
         opened = OpenExchange(channel, await channel.get_exchange(outlet.name, ensure=False))
         try:
             await sending.to(opened.exchange)
             outlet.opened = opened
         except DeliveryError as error:
-            outlet.opened = opened  # it is there; only nobody takes this message
-            raise _meaning(error, sending.request, alone=True) from None
+            outlet.opened = opened  # the exchange exists, but no queue takes this message
+            raise _error_of(error, sending.request, alone=True) from None
         except _BROKEN as error:
-            raise _meaning(error, sending.request, alone=True) from None
+            raise _error_of(error, sending.request, alone=True) from None
         finally:
             if outlet.opened is not opened:
                 await _close(channel)
 
     async def _channel(self) -> AbstractChannel:
-        """On a fresh connection, if the one at hand turns out to be broken: the driver does not always say so."""
+        """Opens a new connection if the present one is broken: the driver does not always report it."""
         for _ in range(2):
-            connection = await self._connected()
+            connection = await self._open_connection()
             try:
                 return await connection.channel(publisher_confirms=True, on_return_raises=True)
             except _BROKEN:
                 if self._connection is connection:
                     await self.close()
-        raise _away()
+        raise _broker_away()
 
     async def _outlet(self, name: str) -> Outlet:
         outlet = self._outlets.get(name)
@@ -279,36 +279,36 @@ class BrokerRequests:
             await idle.drop(idle.opened)
         return outlet
 
-    async def _connected(self) -> AbstractConnection:
+    async def _open_connection(self) -> AbstractConnection:
         async with self._connecting:
             if self._connection is not None and not self._connection.is_closed:
                 return self._connection
             if self._clock.monotonic() < self._away_until:
-                raise _away()
+                raise _broker_away()
             await self.close()
             try:
                 made = await open_connection(self._url, "backstay requests")
             except BrokerUnreachable as error:
                 self._away_until = self._clock.monotonic() + AWAY_SECONDS
-                raise _away(error.message) from None
-            made.close_callbacks.add(self._lost)
+                raise _broker_away(error.message) from None
+            made.close_callbacks.add(self._forget_connection)
             self._connection = made
             return made
 
 
-def _away(why: str = "the broker is not connected") -> HandlerError:
-    """Nothing was sent, and the item has no part in it: it waits, and loses no try by it."""
+def _broker_away(why: str = "the broker is not connected") -> HandlerError:
+    """Nothing was sent, through no fault of the item: it waits, and loses no attempt."""
     return Throttled(why, AWAY_SECONDS)
 
 
 async def _close(channel: AbstractChannel) -> None:
-    """What cannot be closed in order is broken, and gone all the same."""
+    """A channel that cannot be closed is broken, and gone as well."""
     with suppress(*_BROKEN, TimeoutError):
         async with asyncio.timeout(CLOSE_SECONDS):
             await channel.close()
 
 
-def _meaning(error: Exception, request: MessageRequest, alone: bool) -> HandlerError:
+def _error_of(error: Exception, request: MessageRequest, alone: bool) -> HandlerError:
     """What an error means: never received, refused permanently, or unknown."""
     place = f"exchange {request.exchange[:60]!r}, routing key {request.routing_key[:60]!r}"
     match error:

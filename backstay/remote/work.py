@@ -23,8 +23,7 @@ from backstay.messaging.broker import Broker
 from backstay.messaging.messages import Poison, read_callback, set_aside
 from backstay.messaging.queues import MessageDelivery, Subscription
 from backstay.observe.bus import Bus
-from backstay.remote.handler import HTTP, MESSAGES, NAME, CallbackTags, RemoteHandler, Way
-from backstay.remote.over_http import OverHttp
+from backstay.remote.handler import HTTP, MESSAGES, NAME, CallbackTags, OverHttp, RemoteHandler, Way
 from backstay.remote.over_messages import OverMessages
 from backstay.settings import Settings
 from backstay.signing import KEY_NAME, Signer
@@ -35,18 +34,18 @@ PREFETCH: Final = 32  # messages in hand; each may have CALLBACK_BYTES_MAX
 LANES: Final = 16  # messages at once; those of one item follow each other
 PAUSE_SECONDS: Final = 0.5
 PAUSE_SECONDS_MAX: Final = 10.0
-TRIES_MAX: Final = 5  # of a message that upsets us for no reason we know
+TRIES_MAX: Final = 5  # of a message that raises an unexpected error
 
 Receive = Callable[[TaggedCallback], Awaitable[Poison | None]]
 
 
 class CallbackDelivery(NamedTuple):
     delivery: MessageDelivery
-    told: TaggedCallback | Poison
+    content: TaggedCallback | Poison
 
 
 class CallbackReader:
-    """One life: start, stop. What is in hand when it stops is delivered to someone else."""
+    """One life: start, stop. Messages that it holds when it stops are delivered to another process."""
 
     def __init__(
         self, broker: Broker, receive: Receive, clock: Clock, rng: Random, emit: Callable[[Event], None]
@@ -79,15 +78,15 @@ class CallbackReader:
         while True:
             parcel = await lane.get()
             failures = 0
-            while parcel.delivery.open and not await self._settled(parcel, failures):
+            while parcel.delivery.open and not await self._settle(parcel, failures):
                 failures += 1
                 top = min(PAUSE_SECONDS * 2 ** min(failures - 1, 16), PAUSE_SECONDS_MAX)
                 await self._clock.sleep(top * self._rng.uniform(0.5, 1.0))
 
-    async def _settled(self, parcel: CallbackDelivery, failures: int) -> bool:
-        """Whether the message is dealt with: kept, or put aside. One that is not is tried again."""
+    async def _settle(self, parcel: CallbackDelivery, failures: int) -> bool:
+        """Whether the message is done: stored, or set aside. Otherwise it is tried again."""
         try:
-            poison = parcel.told if isinstance(parcel.told, Poison) else await self._receive(parcel.told)
+            poison = parcel.content if isinstance(parcel.content, Poison) else await self._receive(parcel.content)
         except DatabaseUnreachable as error:
             self._tell(error)
             return False
@@ -160,8 +159,8 @@ def read_kinds(text: str) -> dict[str, float]:
 
 @asynccontextmanager
 async def remote_here(app: Backstay, client: Client, broker: Broker | None = None) -> AsyncIterator[None]:
-    """For a worker beside the service: while the block runs it does remote work too, if it knows the service's key, and
-    its address or a broker. One that does not leaves it to others."""
+    """For a worker beside the service: while the block runs it also does remote work, if it knows the service's key,
+    and its URL or a broker. Otherwise it leaves remote work to others."""
     key = app.settings.secret_key or local_service_key(app)
     if key is None or (app.settings.public_url is None and broker is None):
         yield
@@ -191,7 +190,7 @@ async def remote_work(
 
 
 def local_service_key(app: Backstay) -> str | None:
-    """The key that a service on this machine made for itself."""
+    """The key that a service on this machine has created."""
     place = app.settings.data or (None if is_postgres(app.url) else str(default_folder(app.url)))
     if place is None or place.startswith("s3://"):
         return None
@@ -200,7 +199,7 @@ def local_service_key(app: Backstay) -> str | None:
 
 
 class CallbackDesk:
-    """Where callbacks are taken in: only for what was sent from here, and written down before anything else."""
+    """Receives callbacks: only for requests that were sent from here, and stored before anything else."""
 
     def __init__(self, inbox: InboxMessages, seals: CallbackTags) -> None:
         self._inbox = inbox
@@ -221,7 +220,7 @@ class CallbackDesk:
 async def over_messages(
     broker: Broker, settings: Settings, inbox: InboxMessages, seals: CallbackTags, clock: Clock, bus: Bus
 ) -> AsyncIterator[OverMessages]:
-    """The way out while the block runs, and the reader of what comes back."""
+    """The way out while the block runs, and the reader of callbacks."""
     from backstay.remote.over_messages import (
         BrokerRequests,  # needs the extra, which a process without a broker need not have
     )

@@ -7,7 +7,7 @@ from backstay.client import end_waiting_items
 from backstay.core.errors import BackstayError, NotAllowed, NotFound
 from backstay.core.events import Trouble
 from backstay.server.service import Service
-from backstay.upkeep.pruning import delete_artifacts
+from backstay.upkeep.retention import delete_artifacts
 
 CHUNKS_AT_ONCE: Final = 5
 

@@ -75,11 +75,11 @@ class Chances:
     arrives_seconds_max: float = 0.0
 
     def __call__(self, rng: Random) -> Reply:
-        reply = self._drawn(rng)
+        reply = self._draw(rng)
         late = rng.uniform(0, self.arrives_seconds_max) if rng.random() < 0.3 else 0.0
         return Reply(reply.value, reply.error, reply.billed, reply.heard, late, reply.answers_seconds)
 
-    def _drawn(self, rng: Random) -> Reply:
+    def _draw(self, rng: Random) -> Reply:
         seconds = rng.uniform(0.01, self.latency_seconds)
         mishaps: tuple[tuple[float, Callable[[], Reply]], ...] = (
             (self.broken, lambda: broken(seconds)),
@@ -154,7 +154,7 @@ class ScriptedProvider:
 
     async def submit(self, payload: Any, ref: str) -> str:
         """Accepts a task; it is billed from now on."""
-        task_id: str = await self._request(payload, ref, self._take_on)
+        task_id: str = await self._request(payload, ref, self._start_task)
         return task_id
 
     async def find_task(self, ref: str) -> str | None:
@@ -162,11 +162,11 @@ class ScriptedProvider:
         return None if charge is None else next(name for name, task in self.tasks.items() if task.ref == charge.ref)
 
     async def poll(self, task_ids: Sequence[str]) -> dict[str, Succeeded | Failed | Running]:
-        await self._stumble("poll")
-        return {task_id: self._standing(self.tasks[task_id]) for task_id in task_ids if task_id in self.tasks}
+        await self._wait_and_maybe_fail("poll")
+        return {task_id: self._state_of(self.tasks[task_id]) for task_id in task_ids if task_id in self.tasks}
 
     async def cancel(self, task_id: str) -> None:
-        await self._stumble("cancel")
+        await self._wait_and_maybe_fail("cancel")
         self.tasks[task_id].cancelled = True
         self.listener("cancelled", self.tasks[task_id].ref)
 
@@ -204,7 +204,7 @@ class ScriptedProvider:
         self.listener("billed", ref)
         return value
 
-    def _take_on(self, ref: str, payload: Any, reply: Reply) -> str:
+    def _start_task(self, ref: str, payload: Any, reply: Reply) -> str:
         paid = len(self.bill)
         value = self._charge(ref, payload, reply)
         if len(self.bill) == paid:
@@ -215,21 +215,21 @@ class ScriptedProvider:
         return task_id
 
     async def _look_up(self, ref: str) -> Charge | None:
-        await self._stumble("find")
+        await self._wait_and_maybe_fail("find")
         hidden = self.visible_after_seconds
         found = [charge for charge in self.bill if charge.ref == ref and charge.at_seconds + hidden <= _now()]
         self.listener("found" if found else "not found", ref)
         return found[0] if found else None
 
-    async def _stumble(self, what: str) -> None:
-        """The time that a question takes, and the chance that it fails."""
+    async def _wait_and_maybe_fail(self, what: str) -> None:
+        """Waits as long as a question takes, and fails with the set chance."""
         pause: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         _later(self.rng.uniform(0.01, 0.3), lambda: _deliver(pause, None, ok()))
         await pause
         if self.rng.random() < self.find_fails:
             raise Transient(f"the provider answered 503 to a {what}")
 
-    def _standing(self, task: _Task) -> Succeeded | Failed | Running:
+    def _state_of(self, task: _Task) -> Succeeded | Failed | Running:
         if task.cancelled:
             return gone_wrong("cancelled", retryable=False)
         if _now() < task.ends_at:

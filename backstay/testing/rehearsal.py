@@ -211,14 +211,14 @@ async def rehearsal(app: Backstay) -> AsyncIterator[VirtualClock]:
 
 async def drain(app: Backstay, hours_max: float = 72, seed: int = 0) -> None:
     """Runs a worker until no item is unfinished, through every wait; paused jobs are left as they are."""
-    client = _rehearsing(app)
+    client = _rehearsal_client(app)
     engine = Engine(_parts(app, client, seed), app.limits.worker_concurrency)
     worker = Worker(engine, IDLE_SECONDS)
     await worker.start()
     beating = engine.parts.tasks.spawn(_beat(engine))
     end = client.clock.monotonic() + hours_max * 3600
     try:
-        while waiting := await _unfinished(client):
+        while waiting := await _unfinished_jobs(client):
             if client.clock.monotonic() > end:
                 raise AssertionError(f"after {hours_max:g} h these jobs have not ended: {_names(waiting)}")
             await client.clock.sleep(LOOK_SECONDS)
@@ -260,7 +260,7 @@ def _reference_parts(item: int, round_number: int, body: str) -> Claimed:
     return Claimed(item, 0, "", "", 0, 0, round_number, 0, 0, 0, 0, None, 0, 0, None, None, None, body)
 
 
-def _rehearsing(app: Backstay) -> Client:
+def _rehearsal_client(app: Backstay) -> Client:
     client = app._client
     if client is None or not isinstance(client.clock, VirtualClock):
         raise UsageError("drain works inside a rehearsal", hint="async with rehearsal(app): …")
@@ -295,7 +295,7 @@ async def _beat(engine: Engine) -> None:
         drop_lost_items(await beat(parts.store, engine.flights, parts), engine.flights, parts)
 
 
-async def _unfinished(client: Client) -> list[JobView]:
+async def _unfinished_jobs(client: Client) -> list[JobView]:
     jobs = await client.store.job_views.page(client.owner, n=1_000)
     return [job for job in jobs if not job.ended and job.state is not JobState.PAUSED]
 

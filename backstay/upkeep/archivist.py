@@ -1,4 +1,4 @@
-"""Archives of dead letters: the file first, then one transaction that records it; and the way back."""
+"""Archives of dead letters and of deleted jobs: first the file, then one transaction that records it. And back."""
 
 import asyncio
 import hashlib
@@ -7,14 +7,16 @@ import json
 import sys
 import tempfile
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from importlib import import_module
 from typing import IO, Any, Final, NamedTuple, TypeVar
 
 from backstay.artifacts import Artifacts
 from backstay.clock import Clock, new_id
 from backstay.core.errors import NotAllowed, NotFound, UsageError
-from backstay.core.ids import job_of, read_item, show_item
+from backstay.core.ids import item_range, job_of, read_item, show_item
 from backstay.core.models import Attempt
+from backstay.core.states import ItemState
 from backstay.llm.lines import seal, unseal
 from backstay.store.archives import (
     Archive,
@@ -28,6 +30,9 @@ from backstay.store.archives import (
     LetterHead,
     LetterMessage,
 )
+from backstay.store.pruning import FinishedJob, ItemStory, JobArchive
+from backstay.store.results import ROWS_FIRST, rows_next
+from backstay.store.store import Store
 
 T = TypeVar("T")
 
@@ -119,14 +124,14 @@ async def write_lines(
     digest = hashlib.sha256()
 
     async def counted() -> AsyncIterator[bytes]:
-        async for piece in _compressed(head, pages, line):
+        async for piece in _compress(head, pages, line):
             digest.update(piece)
             yield piece
 
     return WrittenFile(await artifacts.put(blob, counted()), digest.hexdigest())
 
 
-async def _compressed(
+async def _compress(
     head: Mapping[str, Any], pages: AsyncIterable[Sequence[T]], line: Callable[[T], bytes]
 ) -> AsyncIterator[bytes]:
     press = zstd().ZstdCompressor(level=LEVEL)
@@ -317,3 +322,72 @@ def _cut(
         size += own
     if part:
         yield part
+
+
+_JOB_HEAD: Final = {"format": "backstay job", "version": 1}
+_LEFT_OUT: Final = ("id", "body", "archive_id")
+
+
+class JobArchivist:
+    """Writes a job with all its items, results and events to one file, in constant memory."""
+
+    def __init__(self, store: Store, artifacts: Artifacts, clock: Clock) -> None:
+        self._store = store
+        self._artifacts = artifacts
+        self._clock = clock
+
+    async def write(self, job: FinishedJob) -> JobArchive:
+        view = await self._store.job_views.get(job.id, job.owner)
+        events = [without_item(one._asdict()) for one in await self._store.pruning.job_events(job.id)]
+        # The time in its name gives the age of a file that was never registered.
+        blob = f"{JOBS_FOLDER}/{self._clock.now_ms():015d}-{job.id}-{new_id()}.jsonl.zst"
+        head = {**_JOB_HEAD, "owner": job.owner, "job": asdict(view), "events": events}
+        items = 0
+
+        async def counted() -> AsyncIterator[list[bytes]]:
+            nonlocal items
+            async for lines in self._lines(job.id):
+                items += len(lines)
+                yield lines
+
+        sealed = await write_lines(self._artifacts, blob, head, counted(), bytes)
+        if items != job.total:
+            await self._artifacts.delete(blob)
+            raise NotAllowed(f"job {job.id} has {job.total} items, but only {items} were found to archive")
+        return JobArchive(job.id, job.owner, blob, items, *sealed, job.finished_at)
+
+    async def _lines(self, job_id: int) -> AsyncIterator[list[bytes]]:
+        """Items whose texts are in archives of dead letters come last."""
+        archived = set[int]()
+        cursor, n = item_range(job_id)[0] - 1, ROWS_FIRST
+        while page := await self._store.pruning.items(job_id, cursor, n):
+            archived.update(story.item.archive_id for story in page if story.item.archive_id is not None)
+            yield [story_line(story) for story in page if story.item.archive_id is None]
+            cursor, n = page[-1].item.id, rows_next(n, [story.characters for story in page])
+        for number in sorted(archived):
+            found = await self._store.archives.find(number)
+            if found is None:
+                raise NotAllowed(f"dead letters of job {job_id} are in archive {number}, which is gone")
+            async for letters in read(self._artifacts, found):
+                yield [_letter_line(letter) for letter in letters if job_of(letter.id) == job_id]
+
+
+def story_line(story: ItemStory) -> bytes:
+    """Texts are stored as texts, even if they are JSON, as in archives of dead letters."""
+    item = story.item._asdict()
+    said = {"item": show_item(story.item.id), **{name: item[name] for name in item if name not in _LEFT_OUT}}
+    said["request"] = story.item.body
+    for name, parts in _lists_of(story):
+        said[name] = [without_item(part) for part in parts]
+    return json.dumps(said, separators=(",", ":")).encode() + b"\n"
+
+
+def _lists_of(story: ItemStory) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    yield "attempts", [one._asdict() for one in story.attempts]
+    yield "inbox", [one._asdict() for one in story.inbox]
+    yield "events", [one._asdict() for one in story.events]
+    yield "copies", [one._asdict() for one in story.copies]
+
+
+def _letter_line(letter: Letter) -> bytes:
+    return line_of(letter).replace(b"{", f'{{"state":"{ItemState.FAILED}",'.encode(), 1)

@@ -16,8 +16,7 @@ from backstay.settings import Settings
 from backstay.store.outbox import MESSAGES, WEBHOOKS, WORK
 from backstay.store.store import Store
 from backstay.upkeep.archivist import Archivist
-from backstay.upkeep.pruning import Pruner, rules_of
-from backstay.upkeep.retention import Retention, bounds_of
+from backstay.upkeep.retention import Pruner, Retention, bounds_of, rules_of
 
 LOOK_MS: Final = 50_000  # between two checks, by any process
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from celery import Celery
 
-from backstay.celery.bridge import CeleryPublisher
-from backstay.celery.host import CeleryHints
+from backstay.celery import CeleryHints, CeleryPublisher
 from backstay.clock import Clock, Tasks
 from backstay.core.events import Event, Trouble
 from backstay.messaging.messages import OutgoingMessage, hint

@@ -10,8 +10,8 @@ import pytest
 
 from backstay import Backstay
 from backstay.cli import worker
-from backstay.cli.doctor.finding import Level
-from backstay.cli.doctor.work import leaving
+from backstay.cli.doctor import Level
+from backstay.cli.doctor.database import judge_lag
 from backstay.engine import supervisor
 from backstay.messaging.topology import Topology
 from backstay.store.outbox import Lag
@@ -114,9 +114,9 @@ def test_off_closes_the_sink_and_drops_what_has_not_left(shell: Shell):
 
 
 def test_doctor_finds_hints_that_do_not_leave():
-    assert leaving(Lag(0, 0), "hint", "mend it").level is Level.OK
-    assert leaving(Lag(3, 59_000), "hint", "mend it").level is Level.OK
-    late = leaving(Lag(3, 61_000), "hint", "mend it")
+    assert judge_lag(Lag(0, 0), "hint", "mend it").level is Level.OK
+    assert judge_lag(Lag(3, 59_000), "hint", "mend it").level is Level.OK
+    late = judge_lag(Lag(3, 61_000), "hint", "mend it")
     assert late == (Level.FAIL, "3 hints not published, the oldest for 61 s", "mend it")
 
 

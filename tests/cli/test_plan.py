@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from backstay.cli.request_options import FORMATS
-from backstay.cli.run_options import LANES
+from backstay.cli.request_options import FORMATS, LANES
 from backstay.llm.endpoint import Lane
 from backstay.llm.formats import Format
 from backstay.run.destination import CHEAPEST

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from backstay.cli.doctor.database import skew
-from backstay.cli.doctor.finding import Level
-from backstay.cli.doctor.work import find_missing_workers, stuck
+from backstay.cli.doctor import Level
+from backstay.cli.doctor.database import find_missing_workers, judge_skew, judge_stuck_items
 from backstay.settings import load
 from backstay.store.job_views import Backlog
 from backstay.store.workers import WorkerView
@@ -144,13 +143,13 @@ def test_doctor_finds_work_that_nobody_runs(shell: Shell) -> None:
 def test_what_was_cut_off_is_wrong_unless_its_run_is_yet_to_be_gone_on_with() -> None:
     worker = WorkerView("w", "host", 1, ("llm-1",), 0, 0, None, 0, {})
     lost = {"llm-1": 2, "echo": 3}
-    finding = stuck(lost, [], requests={"llm-1"})
+    finding = judge_stuck_items(lost, [], requests={"llm-1"})
     assert (finding.level, finding.says) == (
         Level.FAIL,
         "3; 2 requests from an interrupted run wait until you run it again",
     )
-    assert stuck({"llm-1": 2}, [], requests={"llm-1"}).level is Level.OK
-    assert stuck({"llm-1": 2}, [worker], requests={"llm-1"}).level is Level.FAIL, (
+    assert judge_stuck_items({"llm-1": 2}, [], requests={"llm-1"}).level is Level.OK
+    assert judge_stuck_items({"llm-1": 2}, [worker], requests={"llm-1"}).level is Level.FAIL, (
         "a live worker should have taken it up"
     )
 
@@ -214,7 +213,7 @@ def test_doctor_finds_a_bad_settings_file(sqlite_shell: Shell) -> None:
 
 @pytest.mark.parametrize(("apart", "ok"), [(0, True), (5_000, True), (-5_001, False), (60_000, False)])
 def test_clocks_far_apart_are_found(apart: int, ok: bool) -> None:
-    assert (skew(1_000_000 + apart, 1_000_000).level is Level.OK) is ok
+    assert (judge_skew(1_000_000 + apart, 1_000_000).level is Level.OK) is ok
 
 
 def test_a_live_worker_of_another_handler_does_not_count() -> None:

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from backstay import settings
-from backstay.cli.doctor import command, work
+from backstay.cli.doctor import Finding, Level, Setup, command, database, name_of, ok, purpose_of
 from backstay.cli.doctor.command import CHECKS, DoctorOptions, examine, setup_of, veil_of
-from backstay.cli.doctor.finding import Finding, Level, Setup, name_of, ok, purpose_of
 from backstay.clock import Clock
 from backstay.core.errors import UsageError
 from tests.house.sources import ROOT
@@ -31,7 +30,7 @@ async def test_a_check_that_breaks_is_a_finding_and_the_others_go_on(
         yield ok("so far")
         raise ZeroDivisionError("by a bug")
 
-    monkeypatch.setattr(command, "INSIDE", (broken, work.budgets))
+    monkeypatch.setattr(command, "INSIDE", (broken, database.budgets))
     found = [f"{check}: {one.level}: {one.says}" async for check, one in examine(DoctorOptions(sqlite_file_url))]
     assert found[-3:] == [
         "broken: ok: so far",

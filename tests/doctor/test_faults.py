@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from backstay.cli.doctor.finding import Level
+from backstay.cli.doctor import Level
 from tests.doctor import inner_faults as inner
 from tests.doctor import server_faults as around
 from tests.doctor.ward import SECRETS, Ward

@@ -6,9 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from backstay.cli.doctor import command, files, services
+from backstay.cli.doctor import Finding, Level, Setup, command, files, ok, services
 from backstay.cli.doctor.command import DoctorOptions, examine
-from backstay.cli.doctor.finding import Finding, Level, Setup, ok
 from backstay.store.databases import schema
 
 PATIENCE_SECONDS = 0.3

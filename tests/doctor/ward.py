@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from backstay import wiring
+from backstay.cli.doctor import Finding, Level
 from backstay.cli.doctor.command import DoctorOptions, examine
-from backstay.cli.doctor.finding import Finding, Level
 from backstay.clock import Clock
 from backstay.messaging.connection import connect_once
 from backstay.messaging.queues import declare, open_channel

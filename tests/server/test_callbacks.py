@@ -9,7 +9,7 @@ import pytest
 
 from backstay.core.callbacks import CALLBACK_BYTES_MAX
 from backstay.core.errors import UsageError
-from backstay.remote.over_http import check_headers
+from backstay.remote.handler import check_headers
 from backstay.store.inbox import MESSAGES_MAX
 from backstay.store.keys import Role
 from tests.server.remote_rig import Remote, remote_work

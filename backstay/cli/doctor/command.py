@@ -1,4 +1,4 @@
-"""The command: all checks in order, each by itself (one that breaks is a finding), and the exit code."""
+"""The command: runs all checks and prints their findings. A check that breaks is a finding, too."""
 
 import asyncio
 import os
@@ -10,10 +10,22 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from backstay.cli import database_choice, output
-from backstay.cli.command import Command, broker_option, json_option, place_options
-from backstay.cli.doctor import database, files, machine, services, work
-from backstay.cli.doctor.finding import Check, Finding, Level, Setup, fail, name_of, ok, wrong
-from backstay.cli.run_options import api_key_env_option
+from backstay.cli.command import Command, broker_option, data_option, json_option, place_options
+from backstay.cli.doctor import (
+    Check,
+    Finding,
+    Level,
+    Setup,
+    database,
+    fail,
+    fail_with,
+    files,
+    machine,
+    name_of,
+    ok,
+    services,
+)
+from backstay.cli.request_options import api_key_env_option
 from backstay.core.display import visible
 from backstay.core.errors import BackstayError
 from backstay.llm.endpoint import Veil
@@ -56,7 +68,7 @@ def _passwords(url: str | None) -> Iterator[str]:
 
 CHECK_SECONDS: Final = 30.0
 
-# What can be looked at without the database, the database itself, and what needs it open.
+# Checks that need no database, checks of the database, and checks that need it open.
 AROUND: Final[tuple[Check, ...]] = (
     machine.settings,
     machine.versions,
@@ -71,13 +83,13 @@ AROUND: Final[tuple[Check, ...]] = (
 DATABASE: Final[tuple[Check, ...]] = (database.schema, database.durability, database.connections)
 INSIDE: Final[tuple[Check, ...]] = (
     database.clock,
-    work.workers,
-    work.backlog,
-    work.stuck_items,
-    work.dead_leases,
-    work.unsealed_jobs,
-    work.budgets,
-    work.outbox,
+    database.workers,
+    database.backlog,
+    database.stuck_items,
+    database.dead_leases,
+    database.unsealed_jobs,
+    database.budgets,
+    database.outbox,
     services.breakers,
     services.providers,
     services.broker,
@@ -103,11 +115,11 @@ async def examine(asked: DoctorOptions, clock: "Clock | None" = None) -> AsyncIt
     try:
         setup = setup_of(asked, clock or Clock())
     except BackstayError as error:
-        yield "settings", wrong(error)
+        yield "settings", fail_with(error)
         return
     veil = veil_of(setup)
     async with AsyncExitStack() as stack:
-        async for check, finding in _all(setup, stack):
+        async for check, finding in _run_all(setup, stack):
             says, advice = (visible(" ".join(veil.over(text).split())) for text in (finding.says, finding.advice))
             yield check, finding._replace(says=says, advice=advice)
 
@@ -131,8 +143,8 @@ def _endpoint(asked: DoctorOptions) -> "Endpoint | None":
     return Endpoint(chosen.url(api), key_env=chosen.key_env(api), api=api)
 
 
-async def _all(setup: Setup, stack: AsyncExitStack) -> AsyncIterator[tuple[str, Finding]]:
-    for one in await _together(AROUND, setup):
+async def _run_all(setup: Setup, stack: AsyncExitStack) -> AsyncIterator[tuple[str, Finding]]:
+    for one in await _run_together(AROUND, setup):
         yield one
     found = await _findings_of(database.database, setup)
     there = all(finding.level is not Level.FAIL for finding in found)
@@ -147,27 +159,27 @@ async def _all(setup: Setup, stack: AsyncExitStack) -> AsyncIterator[tuple[str, 
         try:
             setup.client = await stack.enter_async_context(database_choice.client_of(setup.app)) if there else None
         except BackstayError as error:
-            yield name_of(database.database), wrong(error)
+            yield name_of(database.database), fail_with(error)
     without = (services.providers, services.broker)
-    for one in await _together([check for check in INSIDE if setup.client is not None or check in without], setup):
+    for one in await _run_together([check for check in INSIDE if setup.client is not None or check in without], setup):
         yield one
 
 
-async def _together(checks: Sequence[Check], setup: Setup) -> list[tuple[str, Finding]]:
-    """In their order. At the same time, for where nothing answers each takes as long as it has patience."""
+async def _run_together(checks: Sequence[Check], setup: Setup) -> list[tuple[str, Finding]]:
+    """Runs checks at the same time, because each may wait for a time-out. The findings are in their order."""
     found = await asyncio.gather(*(_findings_of(check, setup) for check in checks))
     return [(name_of(check), finding) for check, said in zip(checks, found, strict=True) for finding in said]
 
 
 async def _findings_of(check: Check, setup: Setup) -> list[Finding]:
-    """What a check found; that it broke off is a finding as well."""
+    """The findings of a check; an error of the check itself is a finding as well."""
     found: list[Finding] = []
     try:
         async with asyncio.timeout(CHECK_SECONDS):
             async for finding in check(setup):
                 found.append(finding)
     except BackstayError as error:
-        found.append(wrong(error))
+        found.append(fail_with(error))
     except TimeoutError:
         found.append(fail(f"no answer within {CHECK_SECONDS:.0f} s", "see whether the checked service is overloaded"))
     except Exception as error:
@@ -191,7 +203,7 @@ MARKS = {Level.OK: "ok  ", Level.WARN: "WARN", Level.FAIL: "FAIL"}
 @click.option("--base-url", help="Also check this LLM service. The check lists its models, which costs nothing.")
 @click.option("--provider", metavar="NAME", help="Also check this provider: see `backstay providers`.")
 @api_key_env_option
-@click.option("--data", help="Where Backstay keeps files: a folder, or s3://bucket/prefix.")
+@data_option
 @broker_option
 @place_options
 @json_option

@@ -1,4 +1,4 @@
-"""The place for files: whether it takes and gives them, who may read them, and the key that lies beside them."""
+"""The place for files: whether it stores them, who may read them, and the key in it."""
 
 import asyncio
 import os
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from backstay.cli.doctor.finding import Finding, Setup, fail, ok, warn
+from backstay.cli.doctor import Finding, Setup, fail, ok, warn
 from backstay.core.errors import BackstayError, FilesUnreachable, NotFound
 from backstay.core.failures import one_line
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 PROBE: Final = b"written by backstay doctor; it can be deleted\n"
 REASON_CHARACTERS_MAX: Final = 300
 ANSWER_SECONDS: Final = 10.0
-DELETE_SECONDS: Final = 3.0  # as long again would be too long for a place that has not answered
+DELETE_SECONDS: Final = 3.0  # short, because the place may not have answered before
 
 
 def _places(setup: Setup) -> dict[str, str]:
-    """Where files go, by what they are: one place for all, unless some have their own."""
+    """Where files go, by their kind: one place for all, unless some have their own."""
     from backstay.artifacts import default_folder
     from backstay.store.databases.database import is_postgres
 
@@ -53,7 +53,7 @@ async def files(setup: Setup) -> AsyncIterator[Finding]:
 
 
 def _is_there(place: str) -> bool:
-    """Whether there is something to try: a bucket is there, or is not as it should be; so is what cannot be made."""
+    """Whether there is something to test: a bucket, a folder that exists, or one that cannot be created."""
     return "://" in place or Path(place).exists() or not _can_be_made(Path(place))
 
 
@@ -63,7 +63,7 @@ def _can_be_made(folder: Path) -> bool:
 
 
 async def _probe(artifacts: "Artifacts") -> None:
-    """Raises unless what is written can be read again."""
+    """Raises unless a test file can be written and read."""
     from backstay.clock import new_id
 
     async def chunks() -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""Looks at this machine: Python and its libraries, the clock, open files, the disks and the settings."""
+"""This machine: Python and its libraries, the clock, open files, the disks and the settings."""
 
 import difflib
 import sys
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from backstay.cli.doctor.finding import Finding, Setup, fail, ok, warn
+from backstay.cli.doctor import Finding, Setup, fail, ok, warn
 
 if TYPE_CHECKING:
     from backstay.settings import Settings
@@ -24,7 +24,7 @@ async def versions(setup: Setup) -> AsyncIterator[Finding]:
 
     import backstay
 
-    found = {name: version for name in SHOWN if (version := _installed(name)) is not None}
+    found = {name: version for name in SHOWN if (version := _installed_version(name)) is not None}
     python = ".".join(map(str, sys.version_info[:3]))
     listed = ", ".join(f"{name} {version}" for name, version in found.items())
     yield ok(f"Backstay {backstay.__version__}, Python {python}, SQLite {sqlite3.sqlite_version}, {listed}")
@@ -32,7 +32,7 @@ async def versions(setup: Setup) -> AsyncIterator[Finding]:
         needed = ".".join(map(str, SQLITE_MIN))
         yield fail(f"SQLite {sqlite3.sqlite_version} is too old", f"use a Python that is built with {needed} or newer")
     for need in _needs():
-        version = _installed(need.name)
+        version = _installed_version(need.name)
         if version is not None and _numbers(version) < _numbers(need.least):
             says = f"{need.name} {version} is installed, {need.least} or newer is needed"
             yield fail(says, f"pip install --upgrade 'backstay{need.extra}'")
@@ -45,7 +45,7 @@ class Need(NamedTuple):
 
 
 def _needs() -> Iterator[Need]:
-    """What the installed Backstay says it needs."""
+    """The requirements of the installed Backstay."""
     import re
     from importlib.metadata import PackageNotFoundError, requires
 
@@ -60,7 +60,7 @@ def _needs() -> Iterator[Need]:
             yield Need(least[1], least[2], f"[{extra[1]}]" if extra else "")
 
 
-def _installed(name: str) -> str | None:
+def _installed_version(name: str) -> str | None:
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -80,18 +80,18 @@ async def extras(setup: Setup) -> AsyncIterator[Finding]:
     """Whether the libraries are installed that the URLs of the settings need."""
     wanted = dict(_needed_modules(setup.app.url, setup.settings))
     for module, (extra, why) in wanted.items():
-        if not _is_there(module):
+        if not _is_installed(module):
             yield fail(f"{why} needs {module}, which is not installed", f"pip install 'backstay[{extra}]'")
-    if all(map(_is_there, wanted)):
+    if all(map(_is_installed, wanted)):
         yield ok(", ".join(sorted(wanted)) or "no extra is needed")
 
 
-def _is_there(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     from importlib.util import find_spec
 
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # what it is a part of is not there
+    except ModuleNotFoundError:  # its parent package is missing
         return False
 
 
@@ -178,15 +178,15 @@ async def settings(setup: Setup) -> AsyncIterator[Finding]:
     loaded.bounds()
     yield ok(f"profile {loaded.profile}, owner {loaded.owner}")
     origins = settings_module.origins(setup.environ)
-    for name, value in sorted(_changed(loaded).items()):
-        if name != "database_url":  # the database's own line says it
+    for name, value in sorted(_changed_settings(loaded).items()):
+        if name != "database_url":  # the check of the database shows it
             yield ok(f"{name} is {show_setting(name, value)}, from {origins.get(name, 'a flag or the application')}")
     for variable in settings_module.unknown_variables(setup.environ):
         if variable.removeprefix(settings_module.PREFIX) not in OTHERS:
-            yield _unknown(variable)
+            yield _unknown_variable(variable)
 
 
-def _changed(loaded: "Settings") -> dict[str, Any]:
+def _changed_settings(loaded: "Settings") -> dict[str, Any]:
     """By name, a single bound as limits.NAME."""
     plain = {name: getattr(loaded, name) for name in type(loaded).model_fields if name != "limits"}
     defaults = {name: field.default for name, field in type(loaded).model_fields.items()}
@@ -206,7 +206,7 @@ def show_setting(name: str, value: Any) -> str:
     return "set, and not shown" if field is not None and not field.repr else text
 
 
-def _unknown(variable: str) -> Finding:
+def _unknown_variable(variable: str) -> Finding:
     from backstay.settings import variables
 
     known = variables()

@@ -1,12 +1,12 @@
-"""Looks at the services beside the database: the broker, Redis and the providers."""
+"""The services besides the database: the broker, Redis and the providers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from backstay.cli.command import again
-from backstay.cli.doctor.finding import Finding, Setup, fail, ok, warn
+from backstay.cli.command import next_command
+from backstay.cli.doctor import Finding, Setup, fail, ok, warn
 from backstay.core.errors import BackstayError, BrokerUnreachable
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ async def broker(setup: Setup) -> AsyncIterator[Finding]:
     url = setup.settings.broker_url
     if url is None:
         if setup.client is not None and await setup.store.outbox.is_open():
-            advice = f"set BACKSTAY_BROKER_URL, or if you use no broker any more: {again('broker off')}"
+            advice = f"set BACKSTAY_BROKER_URL, or if you use no broker any more: {next_command('broker off')}"
             yield warn("no broker URL is set here, but this database writes hints for a broker", advice)
         else:
             yield ok("no broker is set: workers poll the database")
@@ -47,11 +47,11 @@ async def broker(setup: Setup) -> AsyncIterator[Finding]:
         yield fail(error.message, error.hint)
         return
     yield ok(f"{show_url(url)} answers")
-    for finding in _judged(found, topology):
+    for finding in _judge_broker(found, topology):
         yield finding
 
 
-def _judged(found: "list[InspectedPart]", topology: "Topology") -> Iterator[Finding]:
+def _judge_broker(found: "list[InspectedPart]", topology: "Topology") -> Iterator[Finding]:
     from backstay.messaging.queues import BrokerFault
 
     missing = [one for one in found if one.fault is BrokerFault.MISSING]
@@ -59,17 +59,17 @@ def _judged(found: "list[InspectedPart]", topology: "Topology") -> Iterator[Find
         says = (
             f"nothing is declared under {topology.prefix}: no worker has used this broker yet, or its data was deleted"
         )
-        yield warn(says, f"start a worker, or: {again('broker declare')}")
+        yield warn(says, f"start a worker, or: {next_command('broker declare')}")
         return
     for one in missing:
-        yield warn(f"the {one.kind} {one.name} is missing", f"start a worker, or: {again('broker declare')}")
+        yield warn(f"the {one.kind} {one.name} is missing", f"start a worker, or: {next_command('broker declare')}")
     for one in found:
         if one.fault is BrokerFault.UNUSABLE:
             says = f"{one.name} holds {one.messages:,} messages that no worker could process"
-            yield warn(says, f"replay them: {again('broker replay')}")
+            yield warn(says, f"replay them: {next_command('broker replay')}")
         elif one.fault is BrokerFault.FULL:
             says = f"{one.name} is full: it holds {one.messages:,} messages, and the oldest are dropped"
-            yield fail(says, f"replay them: {again('broker replay')}; or raise BACKSTAY_BROKER_DEAD_MESSAGES")
+            yield fail(says, f"replay them: {next_command('broker replay')}; or raise BACKSTAY_BROKER_DEAD_MESSAGES")
         elif one.fault is BrokerFault.UNCONSUMED:
             says = f"{one.messages:,} messages wait in {one.name}, and no worker consumes them"
             yield fail(says, "start a worker with this broker and an application that has the handler")
@@ -121,7 +121,7 @@ async def breakers(setup: Setup) -> AsyncIterator[Finding]:
     found = (await setup.store.providers.holds()).providers
     held = [one for one in found.values() if one.state in (BreakerState.OPEN, BreakerState.HELD)]
     for one in held:
-        advice = f"fix the reason; then work resumes by itself, or: {again(f'provider release {one.provider}')}"
+        advice = f"fix the reason; then work resumes by itself, or: {next_command(f'provider release {one.provider}')}"
         yield warn(f"{one.provider} is {one.state.value}: {one.reason}", advice)
     if not held:
         yield ok("no provider is open or held")
@@ -131,24 +131,24 @@ async def providers(setup: Setup) -> AsyncIterator[Finding]:
     """Whether the services of unfinished requests, the gateway and the named provider answer, and accept the key."""
     endpoints = [setup.endpoint] if setup.endpoint is not None else []
     if setup.client is not None:
-        endpoints += await _unfinished(setup)
-    asked = [_ask(setup, endpoint) for endpoint in endpoints[:ENDPOINTS_MAX]]
-    knocked = [_knock(setup.settings.gateway_url)] if setup.settings.gateway_url else []
+        endpoints += await _unfinished_endpoints(setup)
+    asked = [_check_endpoint(setup, endpoint) for endpoint in endpoints[:ENDPOINTS_MAX]]
+    knocked = [_check_gateway(setup.settings.gateway_url)] if setup.settings.gateway_url else []
     for finding in await asyncio.gather(*asked, *knocked):
         yield finding
     if not endpoints and not setup.settings.gateway_url:
         yield ok("no --provider or --base-url is given, and no LLM requests are unfinished")
 
 
-async def _unfinished(setup: Setup) -> "list[Endpoint]":
+async def _unfinished_endpoints(setup: Setup) -> "list[Endpoint]":
     from backstay.llm.endpoint import load_endpoint
 
     loaded = [one for _, spec in await setup.store.providers.endpoints() for one in load_endpoint(spec).all]
     return list({endpoint.provider: endpoint for endpoint in loaded}.values())
 
 
-async def _ask(setup: Setup, endpoint: "Endpoint") -> Finding:
-    """Asks for the list of models: every provider has one, and none takes money for it."""
+async def _check_endpoint(setup: Setup, endpoint: "Endpoint") -> Finding:
+    """Asks for the list of models: every provider has one, and it is free."""
     from backstay.llm.credentials import credentials_for
     from backstay.llm.http.wire import Wire
     from backstay.llm.providers import provider_named
@@ -180,8 +180,8 @@ async def _ask(setup: Setup, endpoint: "Endpoint") -> Finding:
     )
 
 
-async def _knock(url: str) -> Finding:
-    """Of what a gateway does nothing is known: whether it accepts connections is all that is asked."""
+async def _check_gateway(url: str) -> Finding:
+    """Checks only whether a gateway accepts connections: nothing else is known about it."""
     parts = urlsplit(url)
     place = parts.netloc.rpartition("@")[2]
     port = parts.port or _PORTS.get(parts.scheme, 80)

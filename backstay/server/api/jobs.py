@@ -160,7 +160,7 @@ async def submit_job(
         raise Problem(415, f"a body of type {kind[:100]!r} is not supported", hint=_HINT)
     options = _options(given, key, found)
     await _check_options(service, name, found, options.budget_micros, given.fallback)
-    with service.backstay.bus.below(request.headers):
+    with service.backstay.bus.within_trace_of(request.headers):
         job = await service.client(who.owner).submit(name, items, options, encode, service.wake)
     view = await job.show()
     headers = {"location": f"/api/jobs/{job.id}", "etag": etag_of(job_bytes(view))}

@@ -20,6 +20,7 @@ from backstay.llm.http.wire import Wire
 from backstay.llm.lane_handler import TaskLane, ask_each, rules_for, seconds_of
 from backstay.llm.lines import LlmRequest
 from backstay.llm.provider import BatchApi, BatchView, Certainty, StagedShard
+from backstay.llm.rate_limits import WaitingLimits
 from backstay.llm.shards import (
     GATHER_SECONDS,
     QUIET_SECONDS,
@@ -34,7 +35,6 @@ from backstay.llm.shards import (
     require_enough,
     too_late,
 )
-from backstay.llm.waiting_tokens import WaitingLimits
 
 UPLOADS_AT_ONCE: Final = 4
 BATCHES_REMEMBERED_MAX: Final = 10_000

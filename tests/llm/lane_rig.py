@@ -159,11 +159,11 @@ class LaneRig(Rig):
             self.handler = BackgroundHandler(self.endpoint, self.wire, clock=clock)
         self.app.handlers._handlers[self.handler.name] = self.handler
 
-    async def move_to(self, endpoint: Endpoint) -> None:
+    async def move_to(self, endpoint: Endpoint, key: str | None = KEY) -> None:
         """Takes another endpoint in place of the one there was, with a wire of its own."""
         await self.wire.close()
         self.app.handlers.remove(self.handler.name)
-        self.endpoint, self.wire = endpoint, Wire(endpoint, KEY, connections_max=50)
+        self.endpoint, self.wire = endpoint, Wire(endpoint, key, connections_max=50)
         await self.wire.open()
         self.restart()
         await self.store.providers.set_pace(self.handler.pace_name, (None, None), 80_000)

@@ -22,7 +22,7 @@ from backstay.llm.providers.bedrock import aws
 from backstay.llm.providers.bedrock.batch_api import reference_of
 from backstay.llm.providers.bedrock.requests import path_to
 from tests.llm.aws_rig import access_key, no_aws
-from tests.llm.lane_rig import HALF, LaneRig, Provider, lane
+from tests.llm.lane_rig import HALF, KEY, LaneRig, Provider, lane
 from tests.practice.visitor import HeldClock
 from tests.sites import Site
 
@@ -47,10 +47,14 @@ async def opened(
     site: Site, monkeypatch: pytest.MonkeyPatch, provider: Provider | None = None, **more: Any
 ) -> AsyncIterator[LaneRig]:
     async with lane(site, Lane.BATCH, provider, **more) as rig:
-        root = rig.base_url.removesuffix("/v1")
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"{root}/s3")
-        await rig.move_to(Endpoint(root, Lane.BATCH, price=HALF, api="bedrock"))
+        await move_to_bedrock(rig, monkeypatch)
         yield rig
+
+
+async def move_to_bedrock(rig: LaneRig, monkeypatch: pytest.MonkeyPatch, key: str | None = KEY) -> None:
+    root = rig.base_url.removesuffix("/v1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"{root}/s3")
+    await rig.move_to(Endpoint(root, Lane.BATCH, price=HALF, api="bedrock"), key)
 
 
 def bodies(count: int, **more: Any) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from backstay.llm.waiting_tokens import (
+from backstay.llm.rate_limits import (
     GIVEN_BACK_SECONDS,
     LOOK_SECONDS,
     REFUSED_SECONDS,

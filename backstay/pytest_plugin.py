@@ -1,4 +1,4 @@
-"""Fixtures for pytest: `backstay_app` runs an application on an empty database, `backstay_practice` is a provider.
+"""Fixtures for pytest: `backstay` runs an application on an empty database, `practice` is a provider.
 
 pytest loads this module in every project that has Backstay installed, so it loads the rest at the first use only.
 """
@@ -16,21 +16,36 @@ import pytest
 if TYPE_CHECKING:
     from backstay.app import Backstay
     from backstay.practice import Practice
+    from backstay.practice.bill import Bill, Counts
     from backstay.sync import SyncBackstay
 
 
 @dataclass(frozen=True)
 class RunningPractice:
-    """`base_url` is for clients of OpenAI; `practice` has the bill, and `practice.change(fail=0.5)` the faults."""
+    """A practice provider that serves on this machine; `base_url` is for clients of OpenAI."""
 
     base_url: str
-    practice: "Practice"
+    _provider: "Practice"
+
+    @property
+    def bill(self) -> "Bill":
+        """What it has charged so far."""
+        return self._provider.bill
+
+    @property
+    def counts(self) -> "Counts":
+        """What it has got and answered: `counts.calls`, `counts.statuses`, `counts.limited`."""
+        return self._provider.counts
+
+    def change(self, **faults: object) -> None:
+        """Other faults from now on: `practice.change(fail=0.5)`."""
+        self._provider.change(**faults)
 
 
 @pytest.fixture
-def backstay_app(tmp_path: Path) -> "Iterator[Callable[[Backstay], SyncBackstay]]":
-    """`backstay = backstay_app(tasks.app)`: your application on an empty SQLite file, with a worker that does what is
-    submitted. After the test it has its own database again."""
+def backstay(tmp_path: Path) -> "Iterator[Callable[[Backstay], SyncBackstay]]":
+    """`backstay(tasks.app)` is your application on an empty SQLite file, with a worker that does what is submitted. After
+    the test it has its own database again."""
     with ExitStack() as stack:
         count = 0
 
@@ -49,30 +64,30 @@ def _run_worker(app: "Backstay", file: Path) -> "Iterator[SyncBackstay]":
     settings, client = app.settings, app._client
     app.settings, app._client = settings.model_copy(update={"database_url": f"sqlite:///{file}"}), None
     try:
-        with SyncBackstay(app) as backstay:
+        with SyncBackstay(app) as running:
             worker = app.working(grace_seconds=0)  # what still runs when the test ends is of no interest
-            backstay.run(worker.__aenter__())
+            running.run(worker.__aenter__())
             try:
-                yield backstay
+                yield running
             finally:
-                backstay.run(worker.__aexit__(None, None, None))
+                running.run(worker.__aexit__(None, None, None))
     finally:
         app.settings, app._client = settings, client
 
 
 @pytest.fixture
-def backstay_practice() -> Iterator[RunningPractice]:
-    """The practice provider on a free port: `backstay_practice.base_url`."""
+def practice() -> Iterator[RunningPractice]:
+    """The practice provider on a free port: `practice.base_url`."""
     from backstay.practice import Practice
 
-    practice = Practice()
-    serving, loop = practice.serving(), asyncio.new_event_loop()
+    provider = Practice()
+    serving, loop = provider.serving(), asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="backstay-practice", daemon=True)
     thread.start()
     try:
         base_url = asyncio.run_coroutine_threadsafe(serving.__aenter__(), loop).result()
         try:
-            yield RunningPractice(base_url, practice)
+            yield RunningPractice(base_url, provider)
         finally:
             asyncio.run_coroutine_threadsafe(serving.__aexit__(None, None, None), loop).result()
     finally:

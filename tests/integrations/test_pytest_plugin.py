@@ -30,27 +30,29 @@ async def hang(text: str) -> None:
     await asyncio.sleep(3600)
 """
 TESTS = """
-import json, urllib.request
+import json, urllib.error, urllib.request
 import pytest, shop
 
 @pytest.mark.parametrize("word", ["a", "b"])
-def test_shout(backstay_app, word):
-    backstay = backstay_app(shop.app)
-    job = backstay.submit(shop.shout, [word])
+def test_shout(backstay, word):
+    job = backstay(shop.app).submit(shop.shout, [word])
     assert (job.id, job.wait(timeout_seconds=30).succeeded) == (1, 1)
     assert [result.value for result in job.results()] == [word.upper()]
 
-def test_a_call_under_way_does_not_hold_up_the_end(backstay_app):
-    backstay_app(shop.app).submit(shop.hang, ["a"])
+def test_a_call_under_way_does_not_hold_up_the_end(backstay):
+    backstay(shop.app).submit(shop.hang, ["a"])
     assert shop.began.wait(30)
 
-def test_practice(backstay_practice):
+def test_practice(practice):
     asked = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "hello"}]}
-    url, kind = backstay_practice.base_url + "/chat/completions", {"content-type": "application/json"}
+    url, kind = practice.base_url + "/chat/completions", {"content-type": "application/json"}
     request = urllib.request.Request(url, json.dumps(asked).encode(), kind)
     with urllib.request.urlopen(request, timeout=30) as answer:
         assert json.load(answer)["choices"]
-    assert backstay_practice.practice.bill.charged == 1
+    assert (practice.bill.charged, practice.counts.calls) == (1, 1)
+    practice.change(fail=1.0)
+    with pytest.raises(urllib.error.HTTPError):
+        urllib.request.urlopen(request, timeout=30)
 
 def test_the_application_has_its_own_database_again():
     assert shop.app.url == "sqlite:///not-touched.db"

@@ -27,7 +27,7 @@ from backstay.store.job_views import JobView
 from backstay.store.jobs import MoneyVerdict
 from backstay.store.store import Store
 from backstay.store.story import is_out_of_money
-from backstay.store.submissions import AfterItems, Chunk, NewJob, OpenJob, check_same
+from backstay.store.submissions import SQL_DIGEST, AfterItems, Chunk, NewJob, OpenJob, check_same
 
 DEADLINE_SECONDS_MAX = 366 * 86_400
 BUDGET_MICROS_MAX = (1 << 62) - 1
@@ -226,7 +226,9 @@ class Client:
     async def _continue(self, new: NewJob, opened: OpenJob, chunk: Chunk) -> OpenJob:
         """Adds a chunk to a job that exists; items that another submitter with the same key added are skipped."""
         end = chunk.position + len(chunk.bodies)
-        if opened.new or (chunk.position >= opened.total and not opened.sealed):
+        if opened.digest.startswith(SQL_DIGEST):
+            await self.store.submissions.check_same_values(new, opened, chunk)
+        elif opened.new or (chunk.position >= opened.total and not opened.sealed):
             try:
                 await self.store.submissions.add_items(new.handler, opened, chunk)
             except NotAllowed:

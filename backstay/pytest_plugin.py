@@ -44,8 +44,8 @@ class RunningPractice:
 
 @pytest.fixture
 def backstay(tmp_path: Path) -> "Iterator[Callable[[Backstay], SyncBackstay]]":
-    """`backstay(tasks.app)` is your application on an empty SQLite file, with a worker that does what is submitted. After
-    the test it has its own database again."""
+    """`backstay(tasks.app)` is your application on an empty SQLite file, with a worker that does what is submitted.
+    After the test it has its own database again."""
     with ExitStack() as stack:
         count = 0
 

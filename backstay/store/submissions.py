@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from backstay.core.errors import IdempotencyConflict, NotAllowed, NotFound, Usag
 from backstay.core.ids import POSITION_BITS, POSITIONS_MAX, item_id, level_key
 from backstay.core.models import AnswerKey
 from backstay.store.answers import FoundAnswer, Search, find_answers
-from backstay.store.databases.database import Database, writes
+from backstay.store.databases.database import Database, reads, writes
 from backstay.store.outbox import hint_few, hint_new
 from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Script, record
 
@@ -20,6 +21,9 @@ CHUNK_ITEMS = 2_000
 CHUNK_CHARACTERS = 8 << 20
 KEY_COLUMNS = ("item_id", *AnswerKey._fields)
 REUSED_COLUMNS = (*ITEM_COLUMNS, "finished_at", "progress", "reused_from")
+SILENT_MS = 3_600_000  # a submitter whose last items came so long ago was killed
+BROKEN_OFF = "its submit broke off, and the job was submitted again"
+SQL_DIGEST = "jsonb:"  # how the digest of a job begins that `backstay_submit` made
 WAITING_MS = (
     1 << 53
 )  # a due time that never comes, for items of a job that waits for others; its own is this plus its id
@@ -112,6 +116,18 @@ class Submissions:
     async def add_items(self, handler: str, job: OpenJob, chunk: Chunk) -> None:
         await self._db.write(lambda: add_items(handler, job, chunk))
 
+    @reads
+    def check_same_values(self, job: NewJob, opened: OpenJob, chunk: Chunk) -> Script[None]:
+        """The same key must mean the same items, also in a job that `backstay_submit` made. That one is complete, and
+        PostgreSQL writes its JSON in another way."""
+        first, end = item_id(opened.id, chunk.position), chunk.position + len(chunk.bodies)
+        values = {"job_id": opened.id, "first": first, "after": first + len(chunk.bodies)}
+        stored = yield Ask("bodies_between", values)
+        bodies = [row["body"] for row in stored if row["handler"] == job.handler and not job.after]
+        fits = end == opened.total if chunk.last else end < opened.total
+        if not (fits and len(bodies) == len(chunk.bodies) and all(map(same_json, bodies, chunk.bodies))):
+            check_same(opened, "")
+
     @writes
     def add_new_items(self, job: NewJob, opened: OpenJob, chunk: Chunk) -> Script[OpenJob]:
         """Adds those of a chunk's items whose keys are not known yet; returns the job as it is then."""
@@ -134,7 +150,7 @@ def open_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
     created: list[OpenJob] = []
     while not created:
         if job.unique_ms is not None:
-            yield Ask("release_key", values)
+            yield from _release_key(values)
         created = yield Ask("create_job", {**values, **first, **more})
         if not created and (found := (yield from _find_key(job))):
             return found
@@ -149,6 +165,14 @@ def open_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
     if opened.hinted and not job.after:
         yield from _hint(job.owner, job.handler, opened, chunk, opened.created_at)
     return opened
+
+
+def _release_key(values: Mapping[str, object]) -> Script[None]:
+    """The key of a unique job is free again when its period is over, or when the job was cancelled. One whose submitter
+    was killed half-way is cancelled here."""
+    for row in (yield Ask("stop_broken_off", {**values, "silent_ms": SILENT_MS, "position_bits": POSITION_BITS})):
+        yield Ask("write_events", batch=[(f"job:{row['id']}", "cancel_asked", BROKEN_OFF)])
+    yield Ask("release_key", values)
 
 
 def _link(job: NewJob, opened: OpenJob, feeds: bool) -> Script[None]:
@@ -310,6 +334,22 @@ def _item_rows(handler: str, job: OpenJob, chunk: Chunk, now: int) -> list[tuple
         (first + n, job.id, chunk.handler_of(n, handler), "queued", first_key + n, now, now, job.deadline_at)
         for n in range(len(chunk.bodies))
     ]
+
+
+def same_json(one: str, other: str) -> bool:
+    """Whether two JSON texts have the same value: spaces, escapes, the order of members and 1.0 for 1 do not count."""
+    try:
+        return one == other or bool(_read_exactly(one) == _read_exactly(other))
+    except RecursionError:
+        return False
+
+
+def _number(text: str) -> tuple[Decimal]:
+    return (Decimal(text),)  # in a tuple, because True is 1 otherwise
+
+
+def _read_exactly(text: str) -> object:
+    return json.loads(text, parse_int=_number, parse_float=_number)
 
 
 def check_same(job: OpenJob, digest: str) -> None:

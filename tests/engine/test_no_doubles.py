@@ -113,6 +113,77 @@ async def test_a_stream_that_breaks_off_leaves_its_key_and_its_item_keys_free(ma
     assert (view.state, view.total, view.known) == ("queued", 1, 0)
 
 
+async def _killed() -> AsyncIterator[Any]:
+    """A stream whose process is killed after the second chunk: no more of its code runs."""
+    for n in range(2 * submissions.CHUNK_ITEMS + 1):
+        yield {"id": n}
+    await asyncio.Event().wait()
+
+
+async def stored(rig: Rig, chunks: int) -> None:
+    """Waits until the job that is being submitted has so many chunks."""
+    total = chunks * submissions.CHUNK_ITEMS
+    async with asyncio.timeout(WAIT):
+        while (await rig.site.one("SELECT coalesce(max(total), 0) FROM jobs")) < total:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def kill_a_submit(rig: Rig, **options: Any) -> int:
+    """Returns the job that it leaves, with two chunks of items."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("backstay.client.Job.cancel", lambda _: asyncio.sleep(0))  # the dead do not tidy up
+        task = asyncio.create_task(rig.submit(_killed(), **options))
+        await stored(rig, 2)
+        task.cancel()
+        await asyncio.wait([task])
+    found: int = await rig.site.one("SELECT max(id) FROM jobs")
+    return found
+
+
+async def test_a_unique_job_whose_submitter_was_killed_is_replaced_after_an_hour(make_rig: MakeRig) -> None:
+    rig = await a_rig(make_rig)
+    report: dict[str, Any] = {"unique": "report", "unique_seconds": 30 * HOUR, "item_key": "id"}
+    left = await kill_a_submit(rig, **report)
+    await rig.site.advance(HOUR - 60)
+    assert (await rig.submit([{"id": 1}], **report)).id == left
+    await rig.site.advance(61)
+    many = [rig.submit([{"id": 1}, {"id": n + 10_000}], **report) for n in range(4)]
+    [made] = {job.id for job in await asyncio.gather(*many)}
+    old = await rig.store.job_views.get(left, "ann")
+    assert (old.stop_reason, old.idempotency_key, await jobs(rig)) == ("cancel", None, 2)
+    told = await rig.site.rows(f"SELECT detail FROM events WHERE subject = 'job:{left}'")
+    assert [detail for (detail,) in told if detail] == [submissions.BROKEN_OFF]
+    for _ in range(3):
+        await rig.tick()
+    assert (await rig.store.job_views.get(left, "ann")).state == "cancelled"
+    assert (await rig.store.job_views.get(made, "ann")).state == "completed"
+
+
+async def test_a_stream_that_still_comes_and_a_job_that_others_feed_are_not_replaced(make_rig: MakeRig) -> None:
+    rig = await a_rig(make_rig)
+    report: dict[str, Any] = {"unique": "report", "unique_seconds": 30 * HOUR}
+    chunk_comes = asyncio.Semaphore(0)
+
+    async def slow() -> AsyncIterator[int]:
+        for n in range(2 * submissions.CHUNK_ITEMS + 2):
+            if n % submissions.CHUNK_ITEMS == 1 and n > 1:
+                await chunk_comes.acquire()
+            yield n
+
+    submit = asyncio.create_task(rig.submit(slow(), **report))
+    await stored(rig, 1)
+    for _ in range(2):
+        await rig.site.advance(HOUR - 60)
+        same = await rig.submit([0], **report)
+        chunk_comes.release()
+        await stored(rig, 2)
+    assert (await submit).id == same.id
+    first = await rig.submit(["a"])
+    later = await first.then("other", unique="summary", unique_seconds=30 * HOUR)
+    await rig.site.advance(2 * HOUR)
+    assert (await first.then("other", unique="summary", unique_seconds=30 * HOUR)).id == later.id
+
+
 async def test_only_new_items_are_made_and_the_known_ones_are_counted(make_rig: MakeRig) -> None:
     rig = await a_rig(make_rig)
     first = await rig.submit([{"id": n} for n in range(3)], item_key="id")

@@ -21,6 +21,7 @@ VALUES: dict[str, Any] = {
     "polled": 0,
     "late_poll_ms": 60_000,
     "late_ms": 86_400_000,
+    "silent_ms": 3_600_000,
     "low": 0,
     "high": 1 << 60,
     "turns": 0,

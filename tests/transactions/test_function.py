@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 import asyncpg
 import pytest
@@ -48,7 +49,7 @@ async def test_the_rows_are_those_of_a_submit(shop: str, postgres: RunningPostgr
         theirs = int(postgres.execute(sql, shop.rpartition("/")[2]))
         rows_of_theirs = [await rows(shop, sql.format(theirs)) for sql in (JOB, ITEMS, HINTS)]
     digests = {row[0][14] for row in (rows_of_ours[0], rows_of_theirs[0])}
-    assert len(digests) == 2  # Python writes "\\u00fc" where PostgreSQL writes "ü": the texts differ
+    assert len(digests) == 2  # Python writes "\\u00fc" where PostgreSQL writes "ü", so that one has a mark
     assert [row[:14] for row in rows_of_ours[0]] == [row[:14] for row in rows_of_theirs[0]]
     assert [json.loads(str(row[-1])) for row in rows_of_theirs[1]] == [1, "ü", [2, 3], None]
     assert [row[:-1] for row in rows_of_ours[1]] == [row[:-1] for row in rows_of_theirs[1]]
@@ -74,7 +75,7 @@ async def test_its_items_are_done_and_its_key_is_the_same_job(shop: str) -> None
         assert await connection.fetchval(submit, many) == job
         with pytest.raises(asyncpg.UniqueViolationError, match=f"belongs to job {job}, which has different items"):
             await connection.fetchval(submit, "[1]")
-        assert (await app.submit("echo", list(range(120)), idempotency_key="k")).id == job  # numbers are written alike
+        assert (await app.submit("echo", list(range(120)), idempotency_key="k")).id == job
         with pytest.raises(IdempotencyConflict):
             await app.submit("echo", [1], idempotency_key="k")
         counts = [
@@ -100,6 +101,58 @@ async def test_two_transactions_with_one_key_make_one_job(shop: str) -> None:
     assert await waiting == job
     await first.close()
     await second.close()
+
+
+VALUES = [{"z": 1, "name": "ü", "a": [1.50, 1e3, True, None]}, "two words", {"": {}}, 7]
+OTHERS = [
+    [*VALUES[:3], 8],
+    VALUES[:3],
+    [*VALUES, 9],
+    [VALUES[0], "two  words", *VALUES[2:]],
+    [{**VALUES[0], "a": [1.50, 1e3, 1, None]}, *VALUES[1:]],  # type: ignore[dict-item]
+    [*VALUES[:3], "a\0b"],
+]
+
+
+@pytest.mark.parametrize("first", ["python", "sql"])
+async def test_a_key_finds_its_job_from_sql_and_from_python(shop: str, first: str) -> None:
+    """They write the same JSON differently; it is compared by its value, item by item, also of a stream."""
+    connection = await asyncpg.connect(shop)
+    submit = "SELECT backstay_submit($1, $2, 'ann', idempotency_key => 'k')"
+
+    async def sql(payloads: list[Any], handler: str = "echo") -> int:
+        return int(await connection.fetchval(submit, handler, json.dumps(payloads, sort_keys=True)))
+
+    async with application(shop, owner="ann") as app:
+        app.handler("other")(lambda item: item)
+
+        async def python(payloads: Any, handler: str = "echo", **more: Any) -> int:
+            return (await app.submit(handler, payloads, idempotency_key="k", **more)).id
+
+        job = await (python(VALUES) if first == "python" else sql(VALUES))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("backstay.chunks.CHUNK_ITEMS", 3)  # a stream of two chunks
+            assert [await sql(VALUES), await python(VALUES)] == [job, job]
+            for others in OTHERS:
+                with pytest.raises(IdempotencyConflict):
+                    await python(iter(others))
+        for others in OTHERS[:-1]:  # the last is no JSON for PostgreSQL
+            with pytest.raises(asyncpg.UniqueViolationError, match=f"belongs to job {job}, which has different items"):
+                await sql(others)
+        with pytest.raises(asyncpg.UniqueViolationError):
+            await sql(VALUES, "other")
+        for given in ({"handler": "other"}, {"after": job}):
+            with pytest.raises(IdempotencyConflict):
+                await python(VALUES, **given)
+    assert await rows(shop, "SELECT count(*) FROM jobs") == [(1,)]
+    await connection.close()
+
+
+async def test_a_job_that_sql_cannot_read_is_another_job_for_it(shop: str) -> None:
+    async with application(shop) as app:
+        await app.submit("echo", ["a\0b"], idempotency_key="k")
+    with pytest.raises(asyncpg.UniqueViolationError, match="different items"):
+        await rows(shop, "SELECT backstay_submit('echo', '[\"ab\"]', idempotency_key => 'k')")
 
 
 @pytest.mark.parametrize(

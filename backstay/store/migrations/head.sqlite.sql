@@ -500,4 +500,4 @@ CREATE TABLE answer_keys (
 	PRIMARY KEY (item_id)
 );
 CREATE INDEX ix_answer_keys_key ON answer_keys (key_high, item_id);
-INSERT INTO alembic_version VALUES ('0020');
+INSERT INTO alembic_version VALUES ('0021');

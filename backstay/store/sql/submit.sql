@@ -48,6 +48,23 @@ WHERE CASE WHEN CAST(:wake AS bigint) = 1 THEN CAST(pg_notify('backstay_wake', '
 SELECT {columns OpenJob, 0 AS new, 0 AS hinted}
 FROM jobs WHERE owner = :owner AND idempotency_key = :idempotency_key;
 
+-- name: bodies_between
+-- A job's own handler, and what its items are, from one position up to another.
+SELECT jobs.handler, requests.body FROM jobs JOIN requests ON requests.item_id >= :first AND requests.item_id < :after
+WHERE jobs.id = :job_id ORDER BY requests.item_id;
+
+-- name: stop_broken_off
+-- A unique job whose submitter was killed: more items were to come, and the last ones came long ago. A job that other
+-- jobs feed has no such submitter. An item that cannot be seen yet is new.
+UPDATE jobs SET held = 1, stop_reason = 'cancel', stopped_at = {now},
+    state = CASE WHEN state = 'paused' THEN 'running' ELSE state END
+WHERE owner = :owner AND idempotency_key = :idempotency_key AND sealed = 0 AND state IN {JOB_OPEN} AND stop_reason IS NULL
+  AND created_at <= {now} - CAST(:silent_ms AS bigint)
+  AND NOT EXISTS (SELECT 1 FROM job_links WHERE job_links.job_id = jobs.id AND job_links.feeds = 1)
+  AND (total = 0 OR EXISTS (SELECT 1 FROM items WHERE items.id = (jobs.id << CAST(:position_bits AS integer)) + jobs.total - 1
+                            AND items.created_at <= {now} - CAST(:silent_ms AS bigint)))
+RETURNING id;
+
 -- name: release_key
 -- The key of a unique job stands for it no longer: its period is over, or the job was cancelled.
 UPDATE jobs SET idempotency_key = NULL

@@ -245,7 +245,7 @@ class Backstay:
 
         def encode(payload: Any) -> str | Weighed:
             named.check(payload)
-            return weigh(named, payload, dump(payload))
+            return weigh(named, dump(payload))
 
         wake = self._wake if connection is None else lambda: None  # before the commit there is nothing to find
         via = await self._client_on(connection)

@@ -35,7 +35,7 @@ def encode_list(
         said = "item_key needs items: those that come from an earlier job have no keys"
         raise UsageError(said, hint="leave item_key out, or give it to the earlier job")
     if isinstance(items, list | tuple) and by is None:
-        return [to_body(encode, item) for item in items], _keep
+        return [to_body(encode, item, number) for number, item in enumerate(items)], _keep
     if isinstance(items, list | tuple) and by is not None:
         return [_with_key(number, item, encode, by) for number, item in enumerate(items)], _keep
     if items is None or by is None:
@@ -62,7 +62,7 @@ async def _stream_with_keys(
 
 
 def _with_key(number: int, item: Any, encode: Encode, by: str | Callable[[Any], object]) -> KeyedItem:
-    encoded = to_body(encode, item)
+    encoded = to_body(encode, item, number)
     if callable(by):
         key = by(item)
     else:
@@ -141,7 +141,7 @@ async def chunks_of(new: NewJob, items: Items, encode: Encode) -> AsyncIterator[
         if isinstance(item, KeyedItem):
             keys.append(item.key)
             item = item.item
-        encoded = item if isinstance(item, Weighed) else to_body(encode, item)
+        encoded = item if isinstance(item, Weighed) else to_body(encode, item, position + len(bodies))
         if isinstance(encoded, Weighed):
             weights.append((encoded.cost_micros, encoded.tokens, encoded.output_tokens))
             handlers.append(encoded.handler or new.handler)
@@ -155,10 +155,13 @@ async def chunks_of(new: NewJob, items: Items, encode: Encode) -> AsyncIterator[
         yield chunk(last=True)
 
 
-def to_body(encode: Encode, item: Any) -> str | Weighed:
-    encoded = encode(item)
+def to_body(encode: Encode, item: Any, number: int) -> str | Weighed:
+    try:
+        encoded = encode(item)
+    except UsageError as error:
+        raise UsageError(f"item {number}: {error.message}", hint=error.hint) from error
     if (characters := len(_body_of(encoded))) > BODY_CHARACTERS_MAX:
-        raise UsageError(f"an item has {characters:,} characters; the limit is {BODY_CHARACTERS_MAX:,}")
+        raise UsageError(f"item {number} has {characters:,} characters; the limit is {BODY_CHARACTERS_MAX:,}")
     return encoded
 
 

@@ -86,8 +86,8 @@ class Options:
     item_key: str | Callable[[Any], object] | None = None
 
     def check(self) -> None:
-        if not (isinstance(self.priority, int) and 0 <= self.priority <= PRIORITY_MAX):
-            raise UsageError(f"priority must be from 0 to {PRIORITY_MAX}, not {self.priority}")
+        if not (_is_whole(self.priority) and 0 <= self.priority <= PRIORITY_MAX):
+            raise UsageError(f"priority must be from 0 to {PRIORITY_MAX}, not {self.priority!r}")
         if self.deadline_seconds is not None and not _is_time(self.deadline_seconds):
             raise UsageError(f"the deadline must be in the future, not in {self.deadline_seconds} s")
         if self.retry is not None:
@@ -295,20 +295,17 @@ class Job(Generic[V_co]):
         """How the job stands now: its state, its counts, its money. Raises `NotFound` if it was deleted."""
         return await self._client.store.job_views.get(self.id, self._client.owner)
 
-    async def _show_at_end(self) -> JobView | None:
-        return await self._client.store.job_views.at_end(self.id, self._client.owner)
-
     async def wait(
         self, progress: Callable[[JobView], None] | None = None, timeout_seconds: float | None = None
     ) -> JobView:
         """Returns when the job has ended, or its budget stops it; reports its progress whenever it changed."""
-        clock = self._client.clock
+        clock, views, owner = self._client.clock, self._client.store.job_views, self._client.owner
         begun, seen, pause = clock.monotonic(), None, 0.0
         end = None if timeout_seconds is None else begun + timeout_seconds
         while True:
             # The many looks in quick succession ask only for its end; the others notice that it is gone as well.
             only_end = progress is None and 0.0 < pause < WAIT_SECONDS_MAX
-            view = await (self._show_at_end() if only_end else self.show())
+            view = await (views.at_end(self.id, owner) if only_end else views.get(self.id, owner))
             if view is not None:
                 if view != seen and progress is not None:
                     progress(view)

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -17,12 +18,14 @@ from backstay.llm import lines
 from backstay.run.options import RunOptions
 
 if TYPE_CHECKING:
-    from backstay.client import Client
+    from backstay.chunks import Encode
+    from backstay.client import Client, Options
+    from backstay.handlers.handler import Handler
     from backstay.store.job_views import JobView
 
 CHARACTER_BYTES_MAX = 4  # of UTF-8
 UNTOUCHED = "nothing was submitted"
-SHARED = {"deadline", "delivery", "fallback"}
+SHARED = {"deadline", "delivery", "fallback", "budget"}
 ITEMS_ONLY = {
     "priority",
     "idempotency_key",
@@ -48,6 +51,7 @@ Check = Callable[[Any], None]
         "backstay submit items.jsonl --handler summarise --idempotency-key 2024-05-01",
         "backstay submit --handler summarise --after 12",
         "backstay submit items.jsonl --handler summarise --item-key id",
+        "backstay submit items.jsonl --app shop.work:backstay --handler summarise --budget 5",
         "backstay submit requests.jsonl --lane batch --base-url http://127.0.0.1:9000/v1",
     ),
 )
@@ -170,34 +174,48 @@ def _queue_items(
 ) -> None:
     from backstay import settings
     from backstay.chunks import BY_PAYLOAD
-    from backstay.client import Options
+    from backstay.handlers.handler import weigh
 
     app = app or settings.load().app
     made = database_choice.load_app(app, db) if app else database_choice.open_app(db, must_exist=not force)
-    given |= {"deadline_seconds": terms.deadline, "delivery": terms.delivery, "after": given["after"] or None}
-    given["fallback"] = terms.fallback
-    given["unique_seconds"] = given.pop("unique_for")
-    check: Check | None = None
-    if app and (handler in made.handlers or not force):
-        found = made.handlers[handler]
-        check = found.check
-        given["deadline_seconds"] = given["deadline_seconds"] or found.rules.deadline_seconds
-        given["fallback"] = made.fallback_of(found, given["fallback"])
-    options = Options(**given)
-    options.check()
+    found = made.handlers[handler] if app and (handler in made.handlers or not force) else None
+    given["fallback"] = terms.fallback if found is None else made.fallback_of(found, terms.fallback)
+    options = _options(handler, found, terms, given)
+    check, encode = None if found is None else found.check, partial(weigh, found)
     known, key = bool(app) or force, "key" if options.unique else "idempotency key"
     if file is None:
-        sent = database_choice.with_client(made, lambda client: _send(client, handler, None, options, known))
+        sent = database_choice.with_client(made, lambda client: _send(client, handler, None, options, encode, known))
         _print_items_job(0, handler, key, sent, as_json)
         return
     with lines.open_lines(file) as content:
-        items = check_lines(content, check)
+        items = check_lines(content, check, encode)
         content.seek(0)
         if options.unique == BY_PAYLOAD:  # the lines are not held in memory, so their digest is the key
             options = replace(options, unique=f"payload {digest_lines(content)}")
             content.seek(0)
-        sent = database_choice.with_client(made, lambda client: _send(client, handler, content, options, known))
+        sent = database_choice.with_client(made, lambda client: _send(client, handler, content, options, encode, known))
     _print_items_job(items, handler, key, sent, as_json)
+
+
+def _options(handler: str, found: "Handler | None", terms: RunOptions, given: dict[str, Any]) -> "Options":
+    """What the job's items are treated like; the handler, if its code is here, fills in what is left out."""
+    from backstay.client import Options
+    from backstay.handlers.handler import require_cost
+
+    seconds = given.pop("unique_for")
+    if (given["unique"] is None) != (seconds is None):
+        hint = "for example --unique payload --unique-for 1h"
+        raise UsageError("--unique and --unique-for need each other", hint=hint)
+    if terms.budget is not None and found is None:
+        hint = "give --app MODULE:NAME: your handler declares what a call costs"
+        raise UsageError("--budget needs your code", hint=hint)
+    if terms.budget is not None:
+        require_cost(handler, found)
+    deadline = terms.deadline or (None if found is None else found.rules.deadline_seconds)
+    given |= {"deadline_seconds": deadline, "delivery": terms.delivery, "after": given["after"] or None}
+    options = Options(**given, unique_seconds=seconds, budget_micros=terms.budget)
+    options.check()
+    return options
 
 
 def _print_items_job(items: int, handler: str, key: str, sent: "tuple[JobView, bool]", as_json: bool) -> None:
@@ -227,13 +245,13 @@ def _print_job(job_id: int, items: int, handler: str, there: str, as_json: bool,
 
 
 async def _send(
-    client: "Client", handler: str, file: IO[bytes] | None, options: Any, known: bool
+    client: "Client", handler: str, file: IO[bytes] | None, options: Any, encode: "Encode", known: bool
 ) -> "tuple[JobView, bool]":
     for name in [] if known else [handler, *([options.fallback] if options.fallback else [])]:
         await _require_registered(client, name)
     before = (await client.store.providers.holds()).now  # the clock that stamps a new job
     items = None if file is None else texts(file)
-    view = await (await client.submit(handler, items, options, encode=str, wake=lambda: None)).show()
+    view = await (await client.submit(handler, items, options, encode, wake=lambda: None)).show()
     return view, (options.idempotency_key is None and options.unique is None) or view.created_at >= before
 
 
@@ -267,19 +285,20 @@ def _number_lines(file: IO[bytes]) -> Iterator[tuple[int, str]]:
             yield number, text
 
 
-def check_lines(file: IO[bytes], check: Check | None) -> int:
-    """Reads every line as JSON, and as what the handler takes; returns how many items there are."""
+def check_lines(file: IO[bytes], check: Check | None, encode: "Encode" = str) -> int:
+    """Reads every line as JSON, and as what the handler takes and what it costs; returns how many items there are."""
     items = 0
     for number, text in _number_lines(file):
         try:
             payload = lines.value_of(text)
         except lines.LineRefused as refused:
             raise UsageError(f"line {number} {refused}", hint=UNTOUCHED) from None
-        if check is not None:
-            try:
+        try:
+            if check is not None:
                 check(payload)
-            except UsageError as error:
-                raise UsageError(f"line {number}: {error.message}", hint=UNTOUCHED) from None
+            encode(text)
+        except UsageError as error:
+            raise UsageError(f"line {number}: {error.message}", hint=UNTOUCHED) from None
         items += 1
     if items == 0:
         raise UsageError("the input has no items to submit", hint="write one JSON value per line")

@@ -282,6 +282,6 @@ class Engine:
 def _weight(handler: Handler, body: str) -> tuple[int, int]:
     """What a call of this item costs at most, and its tokens."""
     try:
-        return handler.rules.calls.weigh(json.loads(body), body)
+        return handler.rules.calls.weigh(body)
     except Exception:  # the user's function; the run of this item fails for the same reason
         return 0, 0

@@ -154,7 +154,7 @@ class Gate:
             )
         calls = handler.rules.calls
         if calls.any:
-            cost = None if calls.reads_payload else calls.weigh(None, "")[0]
+            cost = None if calls.reads_payload else calls.weigh("")[0]
             want = want._replace(cost_micros=cost, weighs=calls.reads_payload)
         if handler.provider in self._probing:
             want = want._replace(probes=tuple(self._parts.rng.random() for _ in range(items)))

@@ -10,6 +10,7 @@ import threading
 import typing
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -168,7 +169,7 @@ class FunctionHandler(Generic[P, R, V]):
         self._is_async = inspect.iscoroutinefunction(function)
         self.name = name
         self.provider = provider
-        self.rules = rules
+        self.rules = replace(rules, calls=replace(rules.calls, load=self._payload.load))
         self.pace_name, self.answers = own_pace(name, rules)
         self.askable = find is not None
 
@@ -283,7 +284,7 @@ class TaskHandler:
         self.name = name
         self.provider = provider
         self.account = account
-        self.rules = rules
+        self.rules = replace(rules, calls=replace(rules.calls, load=self._payload.load))
         self.pace_name, self.answers = own_pace(name, rules)
         self.askable = callable(getattr(work, "find", None))
 

@@ -213,6 +213,7 @@ class CallLimits:
     tokens_per_minute: int | None = None
     cost: int | Callable[[Any], object] | None = None  # micro-dollars, or a function of the payload that gives dollars
     tokens: int | Callable[[Any], object] | None = None  # of a call; None: estimated from the length of its payload
+    load: Callable[[str], Any] = json.loads  # makes the payload that the handler, and so these functions, get
 
     @property
     def any(self) -> bool:
@@ -223,21 +224,24 @@ class CallLimits:
         """Whether an item must be weighed one by one: its cost is a function of the payload, or its tokens count."""
         return callable(self.cost) or self.tokens_per_minute is not None
 
-    def weigh(self, payload: Any, body: str) -> tuple[int, int]:
+    def weigh(self, body: str) -> tuple[int, int]:
         """The most that a call with this payload costs, in micro-dollars, and its tokens."""
-        cost = read_dollars(self.cost(payload), "the cost of an item") if callable(self.cost) else self.cost or 0
+        payload = self.load(body) if callable(self.cost) or callable(self.tokens) else None
+        cost = self.cost or 0
+        if callable(cost):
+            cost = read_dollars(_ask(cost, payload, "cost"), "the cost of an item")
         if self.tokens_per_minute is None:
             return cost, 0
-        tokens = self.tokens(payload) if callable(self.tokens) else self.tokens
-        if tokens is None:
+        if self.tokens is None:
             return cost, max(len(body) // CHARACTERS_PER_TOKEN, 1)
+        tokens = _ask(self.tokens, payload, "tokens") if callable(self.tokens) else self.tokens
         return cost, _check_tokens(tokens, "the tokens of an item")
 
     def require_weight(self, body: str) -> None:
         """Raises before a call is made, if nobody can tell what it would cost."""
         if self.reads_payload:
             try:
-                self.weigh(json.loads(body), body)
+                self.weigh(body)
             except Exception as error:
                 raise Permanent(
                     f"nobody can tell what this item costs: {one_line(str(error))}", ErrorCode.GW_4XX
@@ -259,6 +263,15 @@ def call_limits(rate: object, tokens_per_minute: int | None, tokens: object, cos
         cost=cost if cost is None or callable(cost) else read_dollars(cost, "a handler's cost"),
         tokens=tokens,
     )
+
+
+def _ask(function: Callable[[Any], object], payload: Any, what: str) -> object:
+    try:
+        return function(payload)
+    except Exception as error:
+        said = one_line(f"{type(error).__name__}: {error}")
+        hint = "it gets the payload as the handler does"
+        raise UsageError(f"the function that tells the {what} of an item failed: {said}", hint=hint) from error
 
 
 def _check_tokens(tokens: object, what: str) -> int:
@@ -349,11 +362,11 @@ def require_cost(name: str, handler: Handler | None) -> None:
         raise UsageError(f"a budget cannot be enforced for {name!r}: {_NO_BUDGET}", hint=_NO_BUDGET_HINT)
 
 
-def weigh(handler: Handler | None, payload: Any, body: str) -> str | Weighed:
+def weigh(handler: Handler | None, body: str) -> str | Weighed:
     """An item as it is submitted: with what its call costs at most, if its handler declares that."""
     if handler is None or not handler.rules.calls.any:
         return body
-    return Weighed(body, *handler.rules.calls.weigh(payload, body))
+    return Weighed(body, *handler.rules.calls.weigh(body))
 
 
 @overload

@@ -151,6 +151,9 @@ def open_job(job: NewJob, chunk: Chunk) -> Script[OpenJob]:
     while not created:
         if job.unique_ms is not None:
             yield from _release_key(values)
+        if job.after and (found := (yield from _find_key(job))):
+            return found
+        yield from _lock_earlier(job)
         created = yield Ask("create_job", {**values, **first, **more})
         if not created and (found := (yield from _find_key(job))):
             return found
@@ -175,17 +178,23 @@ def _release_key(values: Mapping[str, object]) -> Script[None]:
     yield Ask("release_key", values)
 
 
-def _link(job: NewJob, opened: OpenJob, feeds: bool) -> Script[None]:
-    """Makes the job wait for others of the same owner. Without all of them nothing is written."""
+def _lock_earlier(job: NewJob) -> Script[None]:
+    """The jobs that this one waits for, all of the same owner. Asked before anything is written: in a user's own
+    transaction, nobody takes back what was."""
     if not job.after:
         return
     rows = yield Ask("lock_jobs", {"owner": job.owner}, [(one,) for one in job.after])
-    found = {row["id"] for row in rows} - {opened.id}
+    found = {row["id"] for row in rows}
     for one in job.after:
         if one not in found:
             raise NotFound(f"no job {one}", hint="a job can wait for the results of your own jobs only")
-    values = {"job_id": opened.id, "takes": job.takes, "feeds": int(feeds)}
-    yield Ask("link_job", values, list(enumerate(job.after)))
+
+
+def _link(job: NewJob, opened: OpenJob, feeds: bool) -> Script[None]:
+    """Makes the job wait for others."""
+    if job.after:
+        values = {"job_id": opened.id, "takes": job.takes, "feeds": int(feeds)}
+        yield Ask("link_job", values, list(enumerate(job.after)))
 
 
 def _open_small_job(job: NewJob, chunk: Chunk, wake: bool) -> Script[OpenJob]:
@@ -210,6 +219,8 @@ def _job_of_key(job: NewJob) -> Script[OpenJob]:
 
 
 def _find_key(job: NewJob) -> Script[OpenJob | None]:
+    if job.idempotency_key is None:
+        return None
     rows = yield Ask("job_of_key", {"owner": job.owner, "idempotency_key": job.idempotency_key})
     return rows[0] if rows else None
 
@@ -291,7 +302,8 @@ def _load(
         yield Load("items", REUSED_COLUMNS, _reused_rows(handler, job, chunk, now, reused))
     if rows:
         yield Load("items", columns, rows)
-    yield Load("requests", ("item_id", "body"), [(first + n, body) for n, body in enumerate(chunk.bodies)])
+    if chunk.bodies:
+        yield Load("requests", ("item_id", "body"), [(first + n, body) for n, body in enumerate(chunk.bodies)])
     if chunk.answer_keys:
         yield from _load_keys(chunk.answer_keys, first, reused)
 

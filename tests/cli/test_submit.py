@@ -178,7 +178,6 @@ def test_a_file_is_streamed_however_long_it_is(shell: Shell) -> None:
         (("--priority", "3"), "items of a --handler"),
         (("--retry", "none"), "items of a --handler"),
         (("--idempotency-key", "k"), "items of a --handler"),
-        ((*APP, "--handler", "echo", "--budget", "5"), "LLM requests"),
         ((*APP, "--handler", "echo", "--price", "1/2"), "LLM requests"),
         ((*APP, "--handler", "echo", "--model", "gpt-4o"), "LLM requests"),
     ],
@@ -189,6 +188,51 @@ def test_an_option_that_would_have_no_say_is_refused(shell: Shell, option: tuple
     assert (ran.code, len(ran.said)) == (2, 1)
     assert f"{option[-2]} is only for {whose}" in ran.err
     assert jobs(shell) == []
+
+
+COSTLY = """
+from backstay import Backstay
+
+backstay = Backstay()
+
+
+@backstay.handler(cost=lambda item: item["dollars"])
+def costly(item: dict) -> float:
+    return item["dollars"]
+
+
+@backstay.handler()
+def free(item: dict) -> None: ...
+"""
+
+
+def test_items_of_a_handler_have_a_budget_if_it_declares_a_cost(shell: Shell) -> None:
+    (shell.folder / "shop.py").write_text(COSTLY)
+    path = shell.file('{"dollars": 2}\n{"dollars": 2.5}\n{"dollars": 1}\n')
+    assert shell("submit", path, *APP, "--handler", "costly", "--budget", "4.60").code == 0
+    shell.tick()
+    view = shell("job", "show", 1, "--json").json
+    assert (view["succeeded"], view["spent_micros"], view["budget_micros"]) == (2, 4_500_000, 4_600_000)
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "says"),
+    [
+        ("1", ("--handler", "free", "--budget", "5"), "a budget cannot be enforced for 'free'"),
+        ("1", ("--handler", "unknown", "--budget", "5", "--force"), "--budget needs your code"),
+        ('{"dollars": 1}\n{"dollars": -1}', ("--handler", "costly"), "line 2: the cost of an item must be a number"),
+        ('{"dollars": 1}\n{}', ("--handler", "costly"), "line 2: the function that tells the cost of an item failed"),
+        ("1", ("--handler", "free", "--unique", "k"), "--unique and --unique-for need each other"),
+    ],
+)
+def test_a_budget_or_a_cost_that_cannot_be_is_refused(
+    sqlite_shell: Shell, lines: str, options: tuple[str, ...], says: str
+) -> None:
+    (sqlite_shell.folder / "shop.py").write_text(COSTLY)
+    ran = sqlite_shell("submit", sqlite_shell.file(lines), *APP, *options)
+    assert (ran.code, len(ran.said)) == (2, 1)
+    assert says in ran.err
+    assert jobs(sqlite_shell) == []
 
 
 def test_a_job_after_another_needs_no_file_and_says_what_it_waits_for(shell: Shell) -> None:
@@ -222,7 +266,7 @@ def test_a_submit_again_makes_no_doubles(shell: Shell) -> None:
         (("--handler", "echo", "--after", "9"), "no job 9"),
         (("--handler", "echo", "--after", "9", "--fallback", "nobody"), "there is no handler 'nobody'"),
         (("--handler", "echo", "--after", "9", "--fallback", "echo"), "cannot be its own fallback"),
-        (("--handler", "echo", "--after", "9", "--unique-for", "1h"), "unique_seconds needs unique"),
+        (("--handler", "echo", "--after", "9", "--unique-for", "1h"), "--unique and --unique-for need each other"),
     ],
 )
 def test_options_that_cannot_be_are_refused_by_one_line(sqlite_shell: Shell, given: tuple[str, ...], says: str) -> None:

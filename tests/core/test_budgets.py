@@ -114,11 +114,18 @@ def test_a_cost_that_is_no_amount_is_refused(cost: object) -> None:
 
 
 def test_dollars_become_micro_dollars_rounded_up() -> None:
-    assert call_limits(None, None, None, 0.002).weigh(None, "") == (2_000, 0)
-    assert call_limits(None, None, None, 0.0000011).weigh(None, "") == (2, 0)
+    assert call_limits(None, None, None, 0.002).weigh("") == (2_000, 0)
+    assert call_limits(None, None, None, 0.0000011).weigh("") == (2, 0)
+
+
+def test_a_cost_of_no_amount_names_itself_and_a_function_that_fails_says_why() -> None:
+    with pytest.raises(UsageError, match="the tokens of an item must be a whole number from 0 to"):
+        CallLimits(tokens_per_minute=100, tokens=lambda payload: None).weigh("1")
+    with pytest.raises(UsageError, match="the function that tells the cost of an item failed: KeyError: 'pages'"):
+        CallLimits(cost=lambda payload: payload["pages"]).weigh("{}")
 
 
 def test_an_item_is_weighed_by_its_payload() -> None:
     limits = CallLimits(tokens_per_minute=100, cost=lambda pages: 0.01 * pages, tokens=lambda pages: 7 * pages)
-    assert limits.weigh(3, "3") == (30_000, 21)
-    assert CallLimits(tokens_per_minute=100).weigh("x" * 39, '"' + "x" * 38 + '"') == (0, 10)
+    assert limits.weigh("3") == (30_000, 21)
+    assert CallLimits(tokens_per_minute=100).weigh('"' + "x" * 38 + '"') == (0, 10)

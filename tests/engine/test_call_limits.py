@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -107,6 +108,35 @@ async def test_an_item_whose_cost_nobody_can_tell_is_refused_at_submit(make_rig:
         await rig.submit([1, 2, 3])
     assert await rig.store.job_views.page("ann") == []
     assert provider.calls == 0
+
+
+@dataclass
+class Scan:
+    pages: int
+
+
+@pytest.mark.parametrize("given", [Scan(3), {"pages": 3}], ids=["an object", "JSON"])
+async def test_a_cost_function_gets_what_the_handler_gets(make_sqlite_rig: MakeRig, given: object) -> None:
+    """At submit and in the worker, whatever the submitter gave."""
+    rig = await make_sqlite_rig()
+
+    @rig.app.handler(cost=lambda scan: 0.01 * scan.pages)
+    async def convert(scan: Scan) -> int:
+        return scan.pages
+
+    job = await rig.submit([given], "convert", budget_micros=50_000)
+    await rig.tick()
+    view = await job.show()
+    assert (view.succeeded, view.spent_micros) == (1, 30_000)
+
+
+async def test_one_bad_item_among_good_ones_is_named_and_nothing_is_written(make_sqlite_rig: MakeRig) -> None:
+    rig = await make_sqlite_rig()
+    rig.serves(Provider(), cost=lambda item: item)
+    for given in ([0.1, 0.2, -1], iter([0.1, 0.2, -1])):
+        with pytest.raises(UsageError, match="item 2: the cost of an item must be a number of dollars from 0, not -1"):
+            await rig.submit(given)
+    assert await rig.site.one("SELECT count(*) FROM jobs") == 0
 
 
 async def test_items_that_came_without_the_code_are_weighed_and_a_bad_one_fails_alone(make_rig: MakeRig) -> None:

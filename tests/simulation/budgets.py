@@ -168,7 +168,7 @@ class PaidWork(Work):
 
 
 def _weighed(calls: CallLimits, item: Any) -> Weighed:
-    return Weighed(dump(item), *calls.weigh(item, dump(item)))
+    return Weighed(dump(item), *calls.weigh(dump(item)))
 
 
 def pages_of(payload: str) -> int:

@@ -9,7 +9,7 @@ import pytest
 from tests.servers.postgres import RunningPostgres
 from tests.transactions.drivers import ALL, ORDERS, POSTGRES, Guest, visiting
 
-TABLES = "jobs, items, requests, attempts, outbox, sinks, webhooks, deliveries, turns"
+TABLES = "jobs, items, requests, attempts, outbox, sinks, webhooks, deliveries, turns, job_links, item_keys"
 # One of each kind is enough at first: the others share most of their way with one of them.
 FIRST = ("asyncpg", "psycopg", "sqlalchemy-asyncpg", "sqlite3", "django-sqlite")
 

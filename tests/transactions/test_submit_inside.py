@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from backstay.core.errors import IdempotencyConflict
+from backstay.core.errors import IdempotencyConflict, NotFound
 from tests.messaging.rig import until
 from tests.transactions.conftest import rows
 from tests.transactions.drivers import SQLITE, Guest, application, visiting
@@ -51,6 +51,35 @@ async def test_the_same_key_is_the_same_job_and_other_items_are_refused(guest: G
     async with application(guest.url) as app:
         assert (await app.submit("echo", ["a", "b"], idempotency_key="k")).id == job
     assert await rows(guest.url, COUNTS) == [(0, 1, 2)]
+
+
+async def test_a_job_may_wait_for_others_of_the_same_transaction(guest: Guest) -> None:
+    await guest.begin()
+    first = await guest.submit(["a", "b"])
+    fed, own = await guest.submit(None, after=first), await guest.submit(["c"], after=first)
+    once = [await guest.submit(["d"], unique="k", unique_seconds=60) for _ in range(2)]
+    keyed = [await guest.submit([{"id": n}, {"id": n + 1}], item_key="id") for n in range(2)]
+    assert len({first, fed, own, *once, *keyed}) == 6
+    await guest.commit()
+    async with application(guest.url) as app, app.working():
+        for job, values in ((fed, ["a", "b"]), (own, ["c"]), (keyed[1], [{"id": 2}])):
+            done = await app.job(job)
+            await done.wait(timeout_seconds=30)
+            assert [result.value async for result in done.results()] == values
+
+
+async def test_after_the_job_of_another_owner_nothing_is_written_even_if_the_user_commits(guest: Guest) -> None:
+    async with application(guest.url, owner="bob") as bob:
+        theirs = (await bob.submit("echo", ["theirs"])).id
+    await guest.begin()
+    await guest.execute("INSERT INTO orders VALUES (1)")
+    for items in (["a"], None):
+        for after in (theirs, theirs + 1):  # the next id would be the new job's own
+            with pytest.raises(NotFound, match=f"no job {after}"):
+                await guest.submit(items, after=after)
+    await guest.commit()
+    assert await rows(guest.url, COUNTS) == [(1, 1, 1)]
+    assert await rows(guest.url, "SELECT count(*) FROM job_links") == [(0,)]
 
 
 async def test_a_stream_of_thousands_is_one_job_of_the_transaction(guest: Guest) -> None:

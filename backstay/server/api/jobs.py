@@ -189,7 +189,7 @@ class _Encoder:
     def __call__(self, payload: Any) -> str | Weighed:
         if self._handler is not None:
             self._handler.check(payload)
-        return weigh(self._handler, payload, dump(payload))
+        return weigh(self._handler, dump(payload))
 
 
 async def _payloads(request: Request, service: Service, handler: Handler | None) -> AsyncIterator[str | Weighed]:
@@ -199,7 +199,7 @@ async def _payloads(request: Request, service: Service, handler: Handler | None)
             payload = lines.value_of(text)
             if handler is not None:
                 handler.check(payload)
-            item = weigh(handler, payload, text)
+            item = weigh(handler, text)
         except lines.LineRefused as refused:
             raise Problem(422, f"line {number} {refused}") from None
         except UsageError as error:

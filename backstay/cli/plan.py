@@ -143,7 +143,7 @@ def _estimate(file: str, wanted: RequestOptions, provider: str, lane: str, given
     )
     forecast = _forecast(destination, **given)
     try:
-        with open_source(file, destination.reading(wanted.input_options())) as source:
+        with open_source(file, destination.input_options(wanted.input_options())) as source:
             surveyed = survey(source, Distinct(forecast) if given["dedupe"] else forecast)
     except UsageError as error:
         return {**row, "note": error.message}
@@ -198,7 +198,7 @@ def _plan(file: str, wanted: RequestOptions, destination: Destination, given: di
     forecast = _forecast(destination, **given)
     batched = lane in ("batch", CHEAPEST)
     pace = _pace(given, batched)
-    with open_source(file, destination.reading(wanted.input_options())) as source:
+    with open_source(file, destination.input_options(wanted.input_options())) as source:
         surveyed, known = _survey(source, destination, forecast, given)
         losses = _losses(destination, surveyed)
         if given["as_json"]:

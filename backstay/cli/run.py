@@ -132,7 +132,7 @@ def _run_file(
     """Checks every line, then runs them all."""
     from backstay.llm.intake import open_source, survey
 
-    with open_source(file, terms.destination.reading(wanted.input_options())) as source:
+    with open_source(file, terms.destination.input_options(wanted.input_options())) as source:
         surveyed = survey(source, terms.weigher())
         tell_bad_lines(surveyed, wanted.skip_bad_lines)
         more["at_end"] = table.writer(source, surveyed, terms.dedupe)
@@ -212,13 +212,13 @@ async def _go(
     from backstay.clock import collect_rarely
     from backstay.run.output import is_stream
     from backstay.run.run import Run
-    from backstay.run.view import viewing
+    from backstay.run.view import open_view
 
     collect_rarely()
     run = Run(app, order, source, surveyed, next_command)
 
     def show(job_id: int) -> "AbstractContextManager[View]":
-        return viewing(
+        return open_view(
             job_id,
             order.label or "",
             as_json,

@@ -136,7 +136,7 @@ def _queue_requests(
     from backstay.run.submission import Submission, set_ceiling
 
     terms.check()
-    with open_source(file, terms.destination.reading(wanted.input_options())) as source:
+    with open_source(file, terms.destination.input_options(wanted.input_options())) as source:
         surveyed = survey(source, terms.weigher())
         tell_bad_lines(surveyed, wanted.skip_bad_lines)
         terms.destination.check_one_key(surveyed.providers)

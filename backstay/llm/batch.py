@@ -38,7 +38,7 @@ from backstay.llm.shards import (
 
 UPLOADS_AT_ONCE: Final = 4
 BATCHES_REMEMBERED_MAX: Final = 10_000
-PATIENCE: Final = 6  # so many times as long a shard gathers that must not be too small
+PATIENCE: Final = 6  # how many times longer a shard may gather, if the provider has a minimum size
 TOO_LONG_SHARE: Final = 0.9  # of the time that a creation may take
 
 
@@ -64,7 +64,8 @@ class BatchCancels:
 
 
 class BatchCreation:
-    """A failure before the batch is created costs nothing and leaves nothing behind that counts.
+    """Makes a batch of a shard. A failure before the batch is created costs nothing and leaves nothing behind that
+    counts.
 
     The claims behind a shard must be young enough when its batch is created: a request that could arrive after others
     have asked about it, and found nothing, would be paid twice. Others ask only some time after the end of the run's
@@ -117,7 +118,7 @@ class BatchCreation:
         return staged
 
     def _require_fit(self, shard: Shard, refused: Failed) -> None:
-        """A shard that is too large is not the fault of its requests, while it can be made smaller."""
+        """If a shard is too large and can be made smaller, its requests are sent again in smaller ones."""
         if refused.failure.code is ErrorCode.TOO_LARGE and len(shard.entries) > 1:
             self._byte_limit.too_many_bytes(shard.bytes)
             raise Throttled(f"the provider refused {shard.bytes} bytes for one batch; the next one is smaller")
@@ -129,7 +130,7 @@ class BatchCreation:
         try:
             batch_id = await staged.create(self._create_seconds)
         except OutcomeUnknown:
-            # Some providers get the requests only now: what takes too long must become smaller.
+            # Some providers get the requests only now: a shard that takes too long must become smaller.
             if self._clock.monotonic() - began >= self._create_seconds * TOO_LONG_SHARE:
                 self._byte_limit.too_many_bytes(shard.bytes)
             raise

@@ -1,5 +1,5 @@
-"""Questions about batches, and how the batch of a request is found again where the list of batches does not say which
-requests they have."""
+"""Questions about batches, and the look-up of a request's batch at providers whose list of batches does not show their
+requests."""
 
 import asyncio
 from collections import deque
@@ -30,26 +30,26 @@ MISSING_REMEMBERED_MAX: Final = 1_000
 
 
 class LagMemory:
-    """What the provider has just created may be missing for a while: it counts as gone only when it was missing
-    for so long."""
+    """A new batch may be missing in the provider's answers for a while: it counts as gone only after it was missing for
+    `lag_seconds`."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._missing_since: dict[str, float] = {}
 
     def is_gone(self, name: str) -> bool:
-        """Records that it is missing; whether that was so for long enough."""
+        """Records that it is missing; returns whether it has been missing for long enough."""
         now = self._channel.clock.monotonic()
         if len(self._missing_since) >= MISSING_REMEMBERED_MAX:
             self._missing_since.clear()
         return now - self._missing_since.setdefault(name, now) >= self._channel.lag_seconds
 
-    def found(self, name: str) -> None:
+    def note_found(self, name: str) -> None:
         self._missing_since.pop(name, None)
 
 
 class BatchReader:
-    """The questions about single batches, which every provider's calls have. What is new may be missing for a while."""
+    """The questions about single batches that all providers have in common. A new batch may be missing for a while."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -58,13 +58,14 @@ class BatchReader:
         self._lag = LagMemory(channel)
 
     async def look_at(self, path: str, name: str) -> dict[str, Any] | None:
-        """What the provider says about a batch; None if it has answered for some time that the batch does not exist."""
+        """The provider's object of a batch; None if the provider has answered for some time that the batch does not
+        exist."""
         reply = await self._wire.get(path, timeout_seconds=ASK_SECONDS)
         if reply.status in GONE:
             if self._lag.is_gone(name):
                 return None
             raise Transient(f"the provider does not show {name} yet, or no longer")
-        self._lag.found(name)
+        self._lag.note_found(name)
         return require_object(self._require_answer(reply))
 
     async def cancel_at(self, path: str) -> None:
@@ -83,7 +84,7 @@ class BatchReader:
             if self._lag.is_gone(path):
                 return False
             raise Transient(f"the results of {name} are not there yet: {error}") from None
-        self._lag.found(path)
+        self._lag.note_found(path)
         return True
 
     async def peek_into(self, path: str, into: BinaryIO) -> bool:
@@ -157,7 +158,7 @@ ListedT = TypeVar("ListedT", bound=ListedBatch)
 
 
 class BatchListing(Protocol[ListedT]):
-    """What the look-up needs of a provider."""
+    """The calls that the look-up needs from a provider."""
 
     async def since(self, created_ms: int) -> list[ListedT]: ...
     async def peek(self, batch_id: str, into: BinaryIO) -> bool: ...
@@ -201,13 +202,13 @@ class ListedBatchLookup(Generic[ListedT]):
     async def find(self, ref: str, since_ms: int) -> str | None:
         """The batch of the request. None: there is probably none. Raises as long as there may be one."""
         asked_at, since_ms = self._clock.monotonic(), since_ms - CLOCKS_APART_MS
-        while (found := self._known(ref)) is None and not self._survey.covers(asked_at, since_ms):
+        while (found := self._find_known(ref)) is None and not self._survey.covers(asked_at, since_ms):
             await self._survey.wait(since_ms)
         if found is None:
             self._require_clear(ref, since_ms)
         return found
 
-    def _known(self, ref: str) -> str | None:
+    def _find_known(self, ref: str) -> str | None:
         return next((batch_id for batch_id, index in self._indexes.items() if ref in index), None)
 
     def _require_clear(self, ref: str, since_ms: int) -> None:

@@ -54,7 +54,7 @@ class LineIndex:
         return found
 
     def keys(self) -> set[int]:
-        """One for each reference."""
+        """The keys of all references."""
         return set(self._keys)
 
     def __contains__(self, ref: str) -> bool:
@@ -155,7 +155,7 @@ def line_of_reply(outcome: Succeeded | Failed, cancelled: bool = False) -> LineR
 
 
 class ResultReader(Protocol):
-    """What the results of one ended batch mean."""
+    """Reads the results of one ended batch."""
 
     @property
     def too_many_tokens(self) -> bool:
@@ -175,7 +175,7 @@ class BatchResults:
         self.batch = batch
         self._files = files
         self._reader = reader
-        self._veil = veil  # a file is written to disk as it came, and may repeat a secret
+        self._veil = veil  # the file is stored as it came, and may contain a secret
 
     @property
     def too_many_tokens(self) -> bool:

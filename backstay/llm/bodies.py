@@ -1,5 +1,5 @@
-"""Bodies in any provider's format: values in replies, which nobody vouches for, and how much a request gives the model
-to read."""
+"""Bodies in any provider's format: reads values from replies, which are untrusted, and measures the input of
+requests."""
 
 import json
 from datetime import UTC, datetime
@@ -60,13 +60,13 @@ def moment_ms(text: object) -> int | None:
         return None
 
 
-# How much a request gives the model to read
+# The size of the input of a request
 
 BYTES_PER_TOKEN: Final = 4  # of UTF-8: right for English, and close enough for scripts with more bytes per letter
 
 
 class InputSize:
-    """Adds up what a body gives the model to read. Each format has objects of its own: see `add_object`."""
+    """Adds up the input of a body. Each format has objects of its own: see `add_object`."""
 
     __slots__ = ("bounded", "bytes", "data_bytes", "data_tokens_max", "tokens")
 
@@ -93,7 +93,7 @@ class InputSize:
 
 
 def longest_text(value: Any) -> int:
-    """The bytes of the longest text inside: of a picture or a sound that is its data or its address."""
+    """The bytes of the longest text in a value: in a picture or a sound, that is its data or its address."""
     if isinstance(value, str):
         return utf8_length(value)
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -105,8 +105,8 @@ def utf8_length(text: str) -> int:
 
 
 def answer_text(body: object) -> str | None:
-    """The text of a reply of chat, completions, responses, messages, Gemini or Converse. A call of a tool, a vector and
-    what has another form is JSON; None without any reply."""
+    """The text of a reply of chat, completions, responses, messages, Gemini or Converse. Tool calls, vectors and other
+    forms are returned as JSON; None if there is no reply."""
     reply = dict_in(body)
     texts = [text for part in _answer_parts(reply) if (text := _part_text(part)) is not None]
     if texts:
@@ -120,7 +120,7 @@ def answer_text(body: object) -> str | None:
 
 
 def _answer_parts(reply: dict[str, Any]) -> list[Any]:
-    """What the model wrote, in pieces: of the first answer, if several were asked for."""
+    """The parts of the answer; of the first answer, if the request asks for several."""
     for choice in map(dict_in, _list_in(reply.get("choices"))[:1]):
         message = dict_in(choice.get("message"))
         said = message.get("content", choice.get("text"))
@@ -156,7 +156,7 @@ def _list_in(value: object) -> list[Any]:
 
 
 def prompt_text(body: object) -> str | None:
-    """What a request asks, in any provider's format: the last words of the user, or the body as JSON."""
+    """The question of a request, in any provider's format: the last message of the user, or the body as JSON."""
     fields = dict_in(body)
     for name in ("messages", "input", "contents"):
         for message in map(dict_in, reversed(_list_in(fields.get(name)))):

@@ -1,6 +1,6 @@
-"""OpenAI's chat format on its way into another one and back: what is the same for every provider.
+"""Translates OpenAI's chat format into another format and back: the parts that are the same for every provider.
 
-What the other format cannot say is refused by its name. Nothing is left out silently.
+A member that the other format does not have is refused by its name. Nothing is left out silently.
 """
 
 import json
@@ -17,7 +17,7 @@ Put = Callable[[Any, dict[str, Any]], None]  # a member of a chat request, and t
 Blocks = list[dict[str, Any]]
 BlockWriters = Mapping[str, Callable[[Fields], Blocks]]  # for the parts of a message, by their types
 
-# Members with which a request says nothing if they have this value, besides null.
+# Values, besides null, with which a member has no meaning, so that it can be left out.
 SAYS_NOTHING: Final[Mapping[str, tuple[Any, ...]]] = {
     "n": (1,),
     "stream": (False,),
@@ -88,8 +88,8 @@ class ChatMessages:
 
     provider: ClassVar[str]  # as errors name it
     format_name: ClassVar[str]
-    texts: ClassVar[BlockWriters]  # for what the system and the assistant say
-    parts: ClassVar[BlockWriters]  # for what the user says
+    texts: ClassVar[BlockWriters]  # for messages of the system and the assistant
+    parts: ClassVar[BlockWriters]  # for messages of the user
 
     def __init__(self, value: Any) -> None:
         self.system: Blocks = []
@@ -127,7 +127,7 @@ class ChatMessages:
     def check(
         cls, value: Fields, known: tuple[str, ...], harmless: Mapping[str, tuple[Any, ...]] | None = None
     ) -> None:
-        """Refuses what would be lost. `harmless`: members that say nothing if they have one of these values."""
+        """Refuses members that would be lost. `harmless`: values with which a member has no meaning."""
         for name, given in value.items():
             if given is not None and name not in known and given not in (harmless or {}).get(name, ()):
                 refuse(f"has {name} {preview(given)}: that is not in {cls.format_name}")
@@ -157,7 +157,7 @@ class ChatMessages:
             refuse(f"has a message with the role {preview(role)}: {known}")
 
 
-# Parts of messages, and what a request asks for
+# Parts of messages, and members of requests
 
 
 def data_in(url: object) -> tuple[str, str] | None:
@@ -262,7 +262,7 @@ def put_members(
 
 
 def same_twice(body: dict[str, Any], name: str, value: Any, names: str) -> None:
-    """Two members may say the same thing, but not two things."""
+    """Refuses two members that mean the same and have different values."""
     if body.setdefault(name, value) != value:
         refuse(f"has {names}, and they are not the same")
 
@@ -280,7 +280,7 @@ def choice(message: dict[str, Any], finish: str, number: int = 0) -> dict[str, A
     return {"index": number, "message": message, "logprobs": None, "finish_reason": finish}
 
 
-def joined(texts: Iterator[Any]) -> str | None:
+def join_texts(texts: Iterator[Any]) -> str | None:
     found = [text for text in texts if isinstance(text, str)]
     return "".join(found) if found else None
 
@@ -291,7 +291,7 @@ def tool_call(call_id: Any, name: Any, arguments: Any) -> dict[str, Any]:
 
 
 def usage(read: int, written: int, cached: int = 0, thought: int = 0) -> dict[str, Any]:
-    """In tokens. Those from a cache are among those read, and those of thoughts among those written."""
+    """The usage in tokens. Input tokens include those from a cache, and output tokens include thinking."""
     return {
         "prompt_tokens": read,
         "completion_tokens": written,

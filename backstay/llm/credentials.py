@@ -1,4 +1,4 @@
-"""Keys that run out: where the next one comes from, and the one that is valid now.
+"""Keys that expire: the one that is valid now, and the source of the next one.
 
 A source is a callable that gives a key and its end. It may block, so it is called in a thread. Commands, Google's and
 Azure's own libraries are such sources; another one needs only an entry in `SOURCES`.
@@ -97,7 +97,7 @@ class Credentials:
             self._keep(await in_thread(self._fetch))
 
     def refuse(self, key: str) -> bool:
-        """The provider refused this key. Whether another one is there or on its way."""
+        """Records that the provider refused this key; returns whether there is another one, or will be soon."""
         token, now = self._token, self._now()
         if token is None or token.key != key:
             return True
@@ -158,7 +158,7 @@ class Credentials:
 def credentials_for(
     endpoint: Endpoint, settings: Settings, environ: Mapping[str, str] = os.environ
 ) -> Credentials | str | None:
-    """What signs the requests to an endpoint in this process: a command, a library, or the key in its variable.
+    """The key of an endpoint in this process, from a command, a library, or the variable of the key.
 
     A command that is named for the provider wins over the variable, and one of the setting over one in the table of
     providers. One for no provider in particular is for endpoints without a key, and for one host alone: a key must
@@ -198,7 +198,8 @@ def _commands(setting: object) -> tuple[dict[str, KeyCommand], KeyCommand | None
 
 @lru_cache(maxsize=100)
 def _credentials(command: str, minutes: float) -> Credentials:
-    """One for each command, so that all connections of a process share a key."""
+    """The credentials of a command; there is one object for each command, so all connections of a process share a
+    key."""
     return Credentials(command, source_of(json.loads(command)), minutes)
 
 

@@ -68,13 +68,13 @@ class Endpoint:
 
     @property
     def pace_name(self) -> str:
-        """The name whose limits apply: batches wait at the provider, and do not count against the limits of its
+        """The name under which limits are stored: batches wait at the provider and do not count against the limits of
         calls."""
         return self.name if self.lane is Lane.BATCH else self.provider
 
     @property
     def name(self) -> str:
-        """The handler that does its items."""
+        """The name of the handler that sends its requests."""
         return f"{self.lane.value}@{self.host}#{_digest(self.dump())}"
 
     def dump(self) -> str:
@@ -88,23 +88,23 @@ class Endpoint:
 
     @property
     def starts(self) -> "tuple[Endpoint, ...]":
-        """Where the requests of a run begin: here, and at those beside it."""
+        """The endpoints at which the requests of a run begin: this one, and those beside it."""
         return (self, *map(load_endpoint, self.beside))
 
     @property
     def fallback(self) -> "Endpoint | None":
-        """Where a request goes that is not answered here."""
+        """The endpoint of a request that this one does not answer; None: there is no fallback."""
         return None if not self.then else replace(load_endpoint(self.then[0]), then=self.then[1:])
 
     @property
     def chain(self) -> "tuple[Endpoint, ...]":
-        """Itself and its fallbacks, in their order."""
+        """This endpoint and its fallbacks, in their order."""
         then = self.fallback
         return (self,) if then is None else (self, *then.chain)
 
     @property
     def all(self) -> "tuple[Endpoint, ...]":
-        """Itself, those beside it, and the fallbacks of all of them."""
+        """This endpoint, those beside it, and the fallbacks of all of them."""
         found = {endpoint.name: endpoint for start in self.starts for endpoint in start.chain}
         return tuple(found.values())
 

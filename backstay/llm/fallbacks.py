@@ -1,4 +1,4 @@
-"""Fallbacks of a request: the providers and models that it goes to next, and what it is there."""
+"""Fallbacks of a request: the providers and models that get it next, and its form at each of them."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -13,12 +13,12 @@ from backstay.llm.schemas import load_schema
 
 FALLBACKS_MAX: Final = 5
 _FORM: Final = "write PROVIDER:MODEL, for example anthropic:claude-sonnet-4-5, with commas between several"
-FallbackPrices = Mapping["Fallback", PricePerMillion | None]  # None: the published one
+FallbackPrices = Mapping["Fallback", PricePerMillion | None]  # None: the published price
 _CHAT_END: Final = CHAT.removeprefix("/v1")  # Azure has the name of a deployment before it
 
 
 class Fallback(NamedTuple):
-    """A provider, and the model that it is asked for."""
+    """A provider, and the model to ask for there."""
 
     api: str
     model: str
@@ -35,7 +35,7 @@ class Route(NamedTuple):
 
 
 class FallbackPlace(NamedTuple):
-    """A fallback, and what its requests depend on besides it."""
+    """A fallback, and the terms that decide how a request is written for it."""
 
     api: str
     model: str
@@ -49,7 +49,7 @@ class FallbackPlace(NamedTuple):
 
 
 def place_of(endpoint: Endpoint) -> FallbackPlace | None:
-    """What the requests of an endpoint depend on, if it is a fallback."""
+    """The place of an endpoint that is a fallback; None if it is not one."""
     if endpoint.model is None:
         return None
     bound = endpoint.output_tokens_default
@@ -57,7 +57,7 @@ def place_of(endpoint: Endpoint) -> FallbackPlace | None:
 
 
 def route_of(start: Endpoint) -> Route:
-    """Of the requests that begin at this endpoint."""
+    """The route of requests that begin at this endpoint."""
     places = [place for endpoint in start.chain if (place := place_of(endpoint)) is not None]
     return Route(start.api, tuple(place.fallback for place in places))
 
@@ -83,7 +83,7 @@ def parse_fallbacks(text: str) -> FallbackPrices:
         provider_named(api)
         fallback = Fallback(api, model)
         if fallback in found:
-            raise UsageError(f"--fallback names {fallback} twice", hint="a request goes to each of them once at most")
+            raise UsageError(f"--fallback names {fallback} twice", hint="name each fallback once")
         found[fallback] = parse_price(price) if equals else None
     if len(found) > FALLBACKS_MAX:
         raise UsageError(f"--fallback has {len(found)} entries; the limit is {FALLBACKS_MAX}")

@@ -1,4 +1,4 @@
-"""What a line of a file of requests may look like, and how it becomes a request."""
+"""The formats of a line in a file of requests, and how a line becomes a request."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,16 +56,16 @@ class Format(StrEnum):
 
 
 class OnlyPath(NamedTuple):
-    """The one path whose requests can be taken, and the option that wants it so."""
+    """The only path that can be sent, and the option that restricts it."""
 
     path: str
     option: str
-    background: bool = False  # it does them in the background
+    background: bool = False  # the option sends requests in the background
 
 
 @dataclass(frozen=True, slots=True)
 class InputOptions:
-    """What the user says about a file: the parts of a request that its lines leave out, and what may be in it."""
+    """The options about a file: the parts of a request that its lines leave out, and what a line may contain."""
 
     format: Format | None = None
     model: str | None = None
@@ -76,9 +76,9 @@ class InputOptions:
     background: bool = False  # whether a request may ask to be done in the background
     api: str = DEFAULT_API  # the provider that the requests are for
     output_tokens_default: int | None = None  # the bound of a reply, where a format needs one and a line has none
-    named: bool = False  # whether the name of a model may begin with its provider's, which is not sent
+    named: bool = False  # whether a model may be written as provider:model; the provider's name is not sent
     choose: "Callable[[str | None, str | None], InputOptions] | None" = None  # by model and url; None: all are the same
-    fallbacks: tuple[FallbackPlace, ...] = ()  # where a request goes that is not answered, in this order
+    fallbacks: tuple[FallbackPlace, ...] = ()  # the fallbacks of a request, in this order
     schema: AnswerSchema | None = None  # that every answer must fit
 
     @property
@@ -87,18 +87,18 @@ class InputOptions:
 
     @property
     def prompt_form(self) -> RequestForm:
-        """Of prompts and rows: OpenAI's chat format, where that is translated."""
+        """The format of prompts and rows: OpenAI's chat format, if the provider's own is translated from it."""
         translated = provider_named(self.api).chat is not None and self.endpoint in (None, CHAT)
         return provider_named(DEFAULT_API).requests if translated else self.form
 
     def url_of_body(self, fields: Mapping[str, Any]) -> str:
-        """Where a body goes that comes without a url."""
+        """The url of a body that comes without one."""
         chat = provider_named(self.api).chat
         is_chat = chat is not None and chat.is_chat(fields)
         return self.endpoint or (CHAT if is_chat else self.form.url_of_body(fields, self.model))
 
     def of_line(self, model: object, url: object = None) -> "InputOptions":
-        """The options for a line that names this model, or none, and this url."""
+        """The options for a line with this model and this url; None: the line names none."""
         if self.choose is None:
             return self
         model = model if isinstance(model, str) else self.model
@@ -155,7 +155,7 @@ class BatchLines:
         reading = self._reading
         if reading.choose is not None:
             reading = reading.of_line(fields.get("model") if isinstance(fields, dict) else None, url)
-        return _checked(reading, custom_id, path_of(url, reading.base_url), body, fields)
+        return _check(reading, custom_id, path_of(url, reading.base_url), body, fields)
 
     def _in_any_order(self, text: str) -> ParsedRequest | None:
         """A line with exactly the four members, each in its simplest form."""
@@ -203,15 +203,15 @@ class BodyLines:
         reading = self._reading.of_line(fields.get("model"))
         form, model = reading.form, reading.model
         url = reading.url_of_body(fields)
-        custom_id = _named_id(fields, number)
+        custom_id = _read_id(fields, number)
         taken = IDS if form.sends_metadata(fields) else (*IDS, METADATA)
         metadata = None
         if any(key in fields for key in taken) or form.model_members(fields, model):
             found = members(text)
             metadata = _metadata(text, found) if METADATA in taken else None
-            text = _joined(form.model_members(fields, model), _others(text, found, taken))
+            text = _join(form.model_members(fields, model), _others(text, found, taken))
             fields = value_of(text)
-        checked = _checked(reading, custom_id, path_of(url, reading.base_url), text, fields, _MODEL_HINT)
+        checked = _check(reading, custom_id, path_of(url, reading.base_url), text, fields, _MODEL_HINT)
         return checked if metadata is None else checked._replace(metadata=metadata)
 
 
@@ -233,8 +233,8 @@ class PromptLines:
         form = reading.prompt_form
         url = path_of(reading.endpoint or form.url_of_prompt(reading.model), reading.base_url)
         asked = form.prompt_member(url, text[prompt.start : prompt.end], isinstance(prompt.value, str))
-        body = _joined(form.model_members(fields, reading.model), [asked, *_others(text, found, (*IDS, "prompt"))])
-        return _checked(reading, _named_id(fields, number), url, body, value_of(body), _MODEL_HINT)
+        body = _join(form.model_members(fields, reading.model), [asked, *_others(text, found, (*IDS, "prompt"))])
+        return _check(reading, _read_id(fields, number), url, body, value_of(body), _MODEL_HINT)
 
 
 class Rows:
@@ -246,7 +246,7 @@ class Rows:
 
     def fill(self, number: int, row: Mapping[str, Any]) -> ParsedRequest:
         filled = self._template.fill_values(row)
-        custom_id = _named_id(row, number)
+        custom_id = _read_id(row, number)
         if self._template.is_body:
             return request_of_body(self._reading, custom_id, filled)
         return request_of_prompt(self._reading, custom_id, quote_json(filled), True)
@@ -262,8 +262,8 @@ def request_of_prompt(
     reading = reading.of_line(None)
     form = reading.prompt_form
     url = path_of(reading.endpoint or form.url_of_prompt(reading.model), reading.base_url)
-    body = _joined(form.model_members({}, reading.model), [form.prompt_member(url, prompt, is_text), *further])
-    return _checked(reading, custom_id, url, body, value_of(body), _MODEL_HINT)
+    body = _join(form.model_members({}, reading.model), [form.prompt_member(url, prompt, is_text), *further])
+    return _check(reading, custom_id, url, body, value_of(body), _MODEL_HINT)
 
 
 def request_of_body(reading: InputOptions, custom_id: str, body: str) -> ParsedRequest:
@@ -271,13 +271,13 @@ def request_of_body(reading: InputOptions, custom_id: str, body: str) -> ParsedR
     fields = value_of(body)
     reading = reading.of_line(fields.get("model"))
     if added := reading.form.model_members(fields, reading.model):
-        body = _joined(added, _others(body, members(body), ()))
+        body = _join(added, _others(body, members(body), ()))
         fields = value_of(body)
     url = path_of(reading.url_of_body(fields), reading.base_url)
-    return _checked(reading, custom_id, url, body, fields, _MODEL_HINT)
+    return _check(reading, custom_id, url, body, fields, _MODEL_HINT)
 
 
-def _checked(reading: InputOptions, custom_id: str, url: str, body: str, fields: Any, hint: str = "") -> ParsedRequest:
+def _check(reading: InputOptions, custom_id: str, url: str, body: str, fields: Any, hint: str = "") -> ParsedRequest:
     if not isinstance(fields, dict):
         raise LineRefused("has a body that is not an object", LinePart.BODY)
     provider = provider_named(reading.api)
@@ -309,8 +309,8 @@ def _checked(reading: InputOptions, custom_id: str, url: str, body: str, fields:
 
 
 def _with_fallbacks(reading: InputOptions, parsed: ParsedRequest) -> ParsedRequest:
-    """The request with all of its fallbacks, except one that is the provider and the model that it asks for itself.
-    What cannot be written for one of them is refused now, before anything is sent."""
+    """The request with all of its fallbacks, except one that is its own provider and model. A request that cannot be
+    written for a fallback is refused now, before anything is sent."""
     found = []
     for place in reading.fallbacks:
         if (place.api, place.model, place.base_url) == (parsed.api, parsed.model, reading.base_url):
@@ -352,7 +352,7 @@ def _check_dialect(reading: InputOptions, provider: LlmProvider, url: str, field
         raise LineRefused(reason, LinePart.URL)
 
 
-def _named_id(fields: Mapping[str, Any], number: int) -> str:
+def _read_id(fields: Mapping[str, Any], number: int) -> str:
     """The line's own id if it has one; otherwise one that is the same every time the file is read."""
     for name in IDS:
         given = fields.get(name)
@@ -379,7 +379,7 @@ def _others(text: str, found: Sequence[Member], without: tuple[str, ...]) -> lis
     return [text[member.at : member.end] for member in found if member.key not in without]
 
 
-def _joined(first: list[str], rest: list[str]) -> str:
+def _join(first: list[str], rest: list[str]) -> str:
     return f"{{{','.join([*first, *rest])}}}"
 
 

@@ -50,7 +50,7 @@ class NumberedRequest(NamedTuple):
 
 
 class Tally(Protocol):
-    """Adds up what it is given; it may have to start again."""
+    """Looks at every request of a survey. `clear`: the survey starts again."""
 
     def add(self, parsed: ParsedRequest) -> None: ...
     def clear(self) -> None: ...
@@ -75,7 +75,7 @@ class FileSurvey:
     """The content of a file. `digest` covers what would be sent and stored: custom_ids, urls, bodies, metadata, in
     order."""
 
-    unit: str = "line"  # what the numbers of bad lines count
+    unit: str = "line"  # the unit of line numbers: line, row or element
     requests: int = 0
     bytes: int = 0  # of the bodies
     digest: str = ""
@@ -83,17 +83,18 @@ class FileSurvey:
     bad: list[BadLine] = field(default_factory=list)  # the first of them
     bad_count: int = 0
     bad_lines: LineSet = field(default_factory=LineSet)  # all of them
-    seals: list[Seal] = field(default_factory=list)  # of the first few thousand requests, of more, and so on
-    providers: dict[str, int] = field(default_factory=dict)  # that the requests are for, each with its first line
+    # one for every few thousand requests, each of all requests up to there
+    seals: list[Seal] = field(default_factory=list)
+    providers: dict[str, int] = field(default_factory=dict)  # the providers of the requests, each with its first line
     routes: set[Route] = field(default_factory=set)  # of the requests: their providers, each with its fallbacks
 
     @property
     def urls(self) -> Counter[str]:
-        return self._counted(0)
+        return self._count_kinds(0)
 
     @property
     def models(self) -> Counter[str]:
-        return self._counted(1)
+        return self._count_kinds(1)
 
     def refuse(self, line: int, reason: str) -> None:
         self.bad_count += 1
@@ -104,7 +105,7 @@ class FileSurvey:
     def describe(self, bad: BadLine) -> str:
         return f"{self.unit} {bad.line} {bad.reason}"
 
-    def _counted(self, side: int) -> Counter[str]:
+    def _count_kinds(self, side: int) -> Counter[str]:
         counted: Counter[str] = Counter()
         for kind, times in self.kinds.items():
             counted[kind[side]] += times
@@ -112,7 +113,7 @@ class FileSurvey:
 
 
 class FileChanged(UsageError):
-    """Between the survey and the second reading."""
+    """The file was changed between the survey and the second reading."""
 
     def __init__(self, name: str, hint: str = "run it again") -> None:
         super().__init__(f"{name} was changed while it was read", hint=hint)
@@ -168,18 +169,18 @@ def _source_of(file: RowFile, reading: InputOptions) -> RequestSource:
     if chosen is Format.CSV and file.kind is FileKind.JSON_LINES:
         file = replace(file, kind=FileKind.CSV)
     if chosen in _FILLED:
-        return RequestSource(file.name, chosen, lambda: _filled(file, chosen, reading), file)
+        return RequestSource(file.name, chosen, lambda: _fill_rows(file, chosen, reading), file)
     if reading.template is not None:
         hint = "--prompt works with tables, with lines of text and, with --format rows, with JSON objects"
         raise UsageError(f"--prompt cannot be used with the format {chosen}", hint=hint)
     parse = PARSERS[chosen](reading)
-    return RequestSource(file.name, chosen, lambda: _parsed(file, parse), file)
+    return RequestSource(file.name, chosen, lambda: _parse_lines(file, parse), file)
 
 
 def survey(source: RequestSource, tally: Tally | None = None) -> FileSurvey:
     """Reads every line once, with memory that hardly grows with the file; a second time only if ids seem to repeat."""
     ids = Suspicion()
-    found = _look(source, ids, {}, LineSet(), tally)
+    found = _survey_once(source, ids, {}, LineSet(), tally)
     if ids.narrow():
         repeated, named = LineSet(), dict[int, Repeat]()
         suspected = (
@@ -194,21 +195,21 @@ def survey(source: RequestSource, tally: Tally | None = None) -> FileSurvey:
         if named:
             if tally is not None:
                 tally.clear()
-            found = _look(source, Suspicion(), named, repeated, tally)
+            found = _survey_once(source, Suspicion(), named, repeated, tally)
     if not found.requests and not found.bad_count:
         raise UsageError(f"there are no requests in {source.name}")
     return found
 
 
 def requests(source: RequestSource, surveyed: FileSurvey) -> Iterator[NumberedRequest]:
-    """Every request that the survey found good, in the order of lines; none that it has not seen."""
+    """Every request that the survey accepted, in the order of lines. Raises FileChanged if the file is not the same."""
     try:
-        yield from _seen_before(source, surveyed)
+        yield from _read_again(source, surveyed)
     except UsageError:
         raise FileChanged(source.name) from None  # an error that was not there before: the file has changed
 
 
-def _seen_before(source: RequestSource, surveyed: FileSurvey) -> Iterator[NumberedRequest]:
+def _read_again(source: RequestSource, surveyed: FileSurvey) -> Iterator[NumberedRequest]:
     digest = Digest()
     left, seals = surveyed.requests, iter(surveyed.seals)
     checked: list[NumberedRequest] = []
@@ -229,7 +230,7 @@ def _seen_before(source: RequestSource, surveyed: FileSurvey) -> Iterator[Number
     yield from checked
 
 
-def _look(
+def _survey_once(
     source: RequestSource, ids: Suspicion, named: dict[int, Repeat], repeated: LineSet, tally: Tally | None
 ) -> FileSurvey:
     found = FileSurvey(source.unit)
@@ -263,7 +264,7 @@ def kind_of(parsed: ParsedRequest) -> Kind:
     return parsed.url, (parsed.model or "")[:MODEL_CHARACTERS_MAX]
 
 
-def _filled(file: RowFile, chosen: Format, reading: InputOptions) -> Iterator[LineEntry]:
+def _fill_rows(file: RowFile, chosen: Format, reading: InputOptions) -> Iterator[LineEntry]:
     """Every row with its template filled."""
     rows = Rows(reading, TEXT_COLUMN if chosen is Format.TEXT else "prompt")
     if file.kind in (FileKind.CSV, FileKind.PARQUET):
@@ -283,7 +284,7 @@ def _filled(file: RowFile, chosen: Format, reading: InputOptions) -> Iterator[Li
             yield number, refused
 
 
-def _parsed(file: RowFile, parse: Parser) -> Iterator[LineEntry]:
+def _parse_lines(file: RowFile, parse: Parser) -> Iterator[LineEntry]:
     for number, text in _texts(file):
         try:
             if isinstance(text, LineRefused):
@@ -294,7 +295,7 @@ def _parsed(file: RowFile, parse: Parser) -> Iterator[LineEntry]:
 
 
 def _texts(file: RowFile) -> Iterator[tuple[int, str | LineRefused]]:
-    """The lines; of Parquet each row as a line of JSON, without what is empty."""
+    """The lines of a file. A row of Parquet becomes a line of JSON, without its empty values."""
     if file.kind is not FileKind.PARQUET:
         yield from file.texts()
         return
@@ -338,7 +339,7 @@ def _detect(file: RowFile, reading: InputOptions) -> Format:
 
 
 def _first_value(file: RowFile) -> object:
-    """The JSON value of the first line, or why it is none."""
+    """The JSON value of the first line, or the reason why it is not JSON."""
     for _, text in _texts(file):
         try:
             return text if isinstance(text, LineRefused) else value_of(text)

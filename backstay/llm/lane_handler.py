@@ -81,7 +81,7 @@ class LaneHandler:
             return request
         try:
             there = request_for(self._place, request)
-        except LineRefused as refused:  # it was checked before the run; another version wrote it then
+        except LineRefused as refused:  # it was checked before the run, perhaps by another version
             raise Permanent(f"the request {refused} (for the fallback {self._place.fallback})") from None
         return LlmRequest(request.custom_id, there.url, there.body)
 
@@ -106,7 +106,7 @@ class LaneHandler:
                 raise AnswerInvalid("$: the answer has no text")
             self._check(text)
         except (ValueError, AssertionError) as error:
-            if judged.flaw is not None:  # it is not the model's mistake, so to ask again would not help
+            if judged.flaw is not None:  # asking again does not help: it is not the model's mistake
                 return _failed_answer(judged, _FLAW_WORDS[judged.flaw], judged.flaw)
             return replace(
                 _failed_answer(judged, describe_problem(error), Flaw.INVALID, again=True), asks_max=self._reasks
@@ -145,10 +145,8 @@ class TaskLane(LaneHandler, TaskHandler):
 async def ask_each(
     things: Iterable[T], ask: Callable[[T], Awaitable[None]], at_once: int, seconds: float = POLL_SECONDS
 ) -> list[HandlerError]:
-    """Asks about each task, several at once, and returns the errors.
-
-    After a refusal or failure the provider is not asked about the others: they are left for the next poll.
-    """
+    """Asks about each task, several at once, and returns the errors. After a refusal or failure the other tasks are
+    left for the next poll."""
     troubles: list[HandlerError] = []
 
     async def work(left: Iterator[T]) -> None:

@@ -32,7 +32,7 @@ LOOK_SECONDS = 2.0
 
 
 class LaneHost(Protocol):
-    """What lanes need of the application that they are opened in."""
+    """The parts of an application that lanes use."""
 
     @property
     def handlers(self) -> Registry: ...
@@ -71,7 +71,7 @@ class Lanes:
             self._credentials.append(credentials)
         handler = self._handler(endpoint, wire)
         handler.use_check(self._check)
-        if isinstance(handler, TaskLane):  # one question in a poll that hangs must not cost the answers to the others
+        if isinstance(handler, TaskLane):  # if one question of a poll hangs, the answers to the others must not be lost
             handler.poll_seconds = min(POLL_SECONDS, POLL_SHARE * self._app.limits.call_timeout_seconds)
         if isinstance(handler, BatchHandler):
             handler.channel.lag_seconds = self._app.limits.batch_lag_seconds
@@ -98,7 +98,7 @@ class Lanes:
             try:
                 for endpoint in reversed(
                     load_endpoint(spec).all
-                ):  # so that the first one is there only with the others
+                ):  # the first one last: it must not work without the others
                     await self.open(endpoint)
             except (UsageError, ValueError) as error:
                 self._refused.add(name)
@@ -133,7 +133,7 @@ class Lanes:
 
 
 def _with_reasks(policy: RetryPolicy, reasks: int) -> RetryPolicy:
-    """An answer that does not fit costs an attempt, but none of those that are for failures."""
+    """An answer that does not fit costs an attempt, so the limit is raised: failures keep all of theirs."""
     most = policy.attempts_max
     return policy if most is None or not reasks else replace(policy, attempts_max=most + reasks)
 

@@ -1,5 +1,6 @@
-"""Requests, and files of lines: opened to be read twice, numbered, and read as JSON that knows its positions."""
+"""Requests, and files of lines or of a JSON array: they can be read twice, with line numbers and positions in JSON."""
 
+import codecs
 import io
 import json
 import os
@@ -19,7 +20,6 @@ from backstay.core.errors import ErrorCode, Transient, UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
 
 BUFFER_BYTES: Final = 1 << 16
 
@@ -107,7 +107,7 @@ def _read(text: Any) -> object:
         return None
 
 
-LINE_BYTES_MAX = 60 * 1024 * 1024  # an item may have 64 Mi characters, some of them for what goes around its body
+LINE_BYTES_MAX = 60 * 1024 * 1024  # an item may have 64 Mi characters, and some are needed around its body
 CHUNK_BYTES = 1 << 20
 BOM = b"\xef\xbb\xbf"
 
@@ -152,7 +152,7 @@ class Member(NamedTuple):
 def open_lines(file: str) -> Iterator[IO[bytes]]:
     """The file, to be read more than once: stdin (`-`) and pipes are put into a temporary one first."""
     if file == "-":
-        with _spooled(sys.stdin.buffer) as spooled:
+        with _spool(sys.stdin.buffer) as spooled:
             yield spooled
         return
     try:
@@ -163,12 +163,12 @@ def open_lines(file: str) -> Iterator[IO[bytes]]:
         if found.seekable():
             yield found
         else:
-            with _spooled(found) as spooled:
+            with _spool(found) as spooled:
                 yield spooled
 
 
 @contextmanager
-def _spooled(stream: IO[bytes]) -> Iterator[IO[bytes]]:
+def _spool(stream: IO[bytes]) -> Iterator[IO[bytes]]:
     with open_temporary() as spooled:
         shutil.copyfileobj(stream, spooled, CHUNK_BYTES)
         spooled.seek(0)
@@ -195,7 +195,7 @@ def text_of(line: bytes) -> str:
 
 
 def value_of(text: str) -> Any:
-    """The one JSON value that the text is."""
+    """The text as one JSON value."""
     value, end = value_at(text, 0)
     if end != len(text):
         raise LineRefused(f"is not JSON: Extra data at column {end + 1}", LinePart.JSON)
@@ -207,7 +207,7 @@ def value_at(text: str, start: int) -> tuple[Any, int]:
     try:
         found = _scan(text, start)
     except (ValueError, RecursionError) as error:
-        raise _refused(error) from None
+        raise _refusal_of(error) from None
     _check_depth(text, found[0])
     return found
 
@@ -225,7 +225,7 @@ def members(text: str) -> list[Member]:
             _check_depth(text, value)
             at = _FOLLOWING.match(text, end)
     except (ValueError, RecursionError) as error:
-        raise _refused(error) from None
+        raise _refusal_of(error) from None
     if at is None:
         value_of(text)  # raises the error that describes it
         raise LineRefused("is not a JSON object", LinePart.JSON)
@@ -233,7 +233,7 @@ def members(text: str) -> list[Member]:
 
 
 def replace_member(text: str, key: str, value: str) -> str:
-    """The object with another value, given as JSON, for a member that it has; the rest stays byte for byte."""
+    """The object with another value, given as JSON, for an existing member; the rest stays byte for byte."""
     text = text.strip(_AROUND)
     for member in reversed(members(text)):
         if member.key == key:
@@ -284,15 +284,13 @@ def _check_depth(text: str, value: Any) -> None:
         raise LineRefused(_TOO_DEEP)
 
 
-def _refused(error: Exception) -> LineRefused:
+def _refusal_of(error: Exception) -> LineRefused:
     if isinstance(error, json.JSONDecodeError):
         reason = f"is not JSON: {error.msg.removesuffix(' at')} at column {error.pos + 1}"
         return LineRefused(reason, LinePart.JSON)
-    return (
-        LineRefused(_TOO_DEEP)
-        if isinstance(error, RecursionError)
-        else LineRefused(f"is not JSON: {error}", LinePart.JSON)
-    )
+    if isinstance(error, RecursionError):
+        return LineRefused(_TOO_DEEP)
+    return LineRefused(f"is not JSON: {error}", LinePart.JSON)
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -301,3 +299,102 @@ def _refuse(constant: str) -> NoReturn:
 
 _TOO_DEEP = f"is nested more than {NESTING_MAX} levels deep"
 _scan = json.JSONDecoder(parse_constant=_refuse).raw_decode
+
+
+# A JSON array that is too large for memory, element by element
+
+_SPACE = re.compile(r"[ \t\r\n\ufeff]*")
+_SCAN = json.JSONDecoder().raw_decode
+
+
+@contextmanager
+def array_as_lines(lines: IO[bytes], name: str) -> Iterator[IO[bytes]]:
+    """A JSON array as JSON Lines: an element a line, so that its number is the number of its line."""
+    with open_temporary() as spooled:
+        for element in _elements(lines, name):
+            spooled.write(element.encode("utf-8", "surrogatepass") + b"\n")
+        spooled.seek(0)
+        yield spooled
+
+
+def _elements(lines: IO[bytes], name: str) -> Iterator[str]:
+    """The text of every element, on one line: a raw line end in JSON can only stand between tokens."""
+    buffer = _ArrayBuffer(lines, name)
+    buffer.skip("[")
+    if buffer.next_character() == "]":
+        buffer.end(0)
+        return
+    number = 1
+    while True:
+        yield buffer.element(number).replace("\n", " ").replace("\r", " ")
+        mark = buffer.next_character()
+        if mark == "]":
+            buffer.end(number)
+            return
+        if mark != ",":
+            raise UsageError(f"{name} is not a JSON array: element {number} is not followed by a comma or ]")
+        buffer.skip(",")
+        number += 1
+
+
+class _ArrayBuffer:
+    """The part of a JSON array that is read and not yet used."""
+
+    def __init__(self, lines: IO[bytes], name: str) -> None:
+        self._lines = lines
+        self._name = name
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")()
+        self._text = ""
+        self._at = 0
+        self._ended = False
+
+    def next_character(self) -> str:
+        """The next character that is not space; empty at the end."""
+        while True:
+            found = _SPACE.match(self._text, self._at)
+            self._at = self._at if found is None else found.end()
+            if self._at < len(self._text) or not self._read(CHUNK_BYTES):
+                return self._text[self._at : self._at + 1]
+
+    def skip(self, mark: str) -> None:
+        self.next_character()
+        self._at += len(mark)
+
+    def element(self, number: int) -> str:
+        self.next_character()
+        while True:
+            try:
+                _, end = _SCAN(self._text, self._at)
+            except (ValueError, RecursionError) as error:
+                self._require_more(number, error)
+                continue
+            if end < len(self._text) or self._ended:
+                text, self._at = self._text[self._at : end], end
+                return text
+            self._require_more(number, None)  # the part that is read may end inside a number
+
+    def end(self, number: int) -> None:
+        self.skip("]")
+        if self.next_character():
+            raise UsageError(f"{self._name} has more text behind its array of {number:,} elements")
+
+    def _require_more(self, number: int, error: Exception | None) -> None:
+        """Reads twice as much each time, so that a long element is not scanned again and again."""
+        held = len(self._text) - self._at
+        if held > LINE_BYTES_MAX:
+            raise UsageError(f"{self._name}: element {number} has more than {LINE_BYTES_MAX:,} bytes")
+        if not self._read(max(CHUNK_BYTES, held)) and error is not None:
+            what = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
+            raise UsageError(f"{self._name}: element {number} is not JSON: {what}")
+
+    def _read(self, size: int) -> bool:
+        if self._ended:
+            return False
+        chunk = self._lines.read(size)
+        self._ended = not chunk
+        try:
+            more = self._decode.decode(chunk, final=self._ended)
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{self._name} is not UTF-8: {error.reason}") from None
+        self._text, self._at = self._text[self._at :] + more, 0
+        return not self._ended

@@ -1,4 +1,4 @@
-"""What tokens cost, in whole micro-dollars; an unknown price is None and never 0."""
+"""The prices of tokens, in whole micro-dollars; an unknown price is None and never 0."""
 
 import math
 import re
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice, Provider, TieredPrices
 
 MILLION = 1_000_000
-MICROS_MAX = 10**12  # a million dollars: no call costs more, and no sum of such is too large for a database
+MICROS_MAX = 10**12  # a million dollars: no call costs more, and sums of such amounts fit into the database
 PRICE_MICROS_MAX = 1_000_000 * MILLION
 MODELS_REMEMBERED_MAX = 4096
 MODEL_CHARACTERS_MAX = 200
@@ -99,9 +99,8 @@ def given_price(endpoint: Endpoint) -> PricePerMillion | None:
 
 
 class LanePrices:
-    """What the replies of one lane cost: at the price that its user gave for all models, else at the published ones.
-
-    A given price is the price of this lane; published prices of batches are already lower.
+    """The cost of replies of one lane: at the price that the user gave for all models, otherwise at the published
+    price. A given price is the price of this lane; published prices of batches are already lower.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -113,8 +112,9 @@ class LanePrices:
     def __call__(self, model: str, tier: str | None) -> PricePerMillion | None:
         return self._given or price_of(model, self._base_url, self._lane, tier, self._listed)
 
-    def listed(self, model: str, tier: str | None, body: Mapping[str, Any]) -> Iterator[Usage]:
-        """It knows the replies of each provider, and what is paid by other units than tokens of text."""
+    def usage_by_list(self, model: str, tier: str | None, body: Mapping[str, Any]) -> Iterator[Usage]:
+        """The price list's own readings of a reply. It knows every provider's replies, and units other than tokens of
+        text."""
         found = None if self._given is not None else _find(model, self._base_url, self._listed)
         rates = None if found is None else _rates(*found, self._lane, tier, _now())
         if found is None or rates is None:
@@ -207,7 +207,7 @@ def worst_micros(
 
 
 def with_reask(estimate: TokenEstimate) -> TokenEstimate:
-    """Of a request that shows the model its last answer and what is wrong with it: the most that it can be."""
+    """The maximum estimate of a request that shows the model its last answer and the errors in it."""
     if estimate.input_tokens_max is None:
         return estimate
     answer = min(ANSWER_BYTES_MAX, estimate.output_tokens_max or ANSWER_BYTES_MAX)
@@ -274,8 +274,8 @@ def _find(model: str, base_url: str, listed: str | None) -> "tuple[Provider, Mod
 def _rates(
     provider: "Provider", info: "ModelInfo", lane: Lane, tier: str | None, at: datetime
 ) -> "tuple[ModelPrice, int] | None":
-    """What is listed, and what it is divided by: the library knows some prices of batches and tiers; a batch that it
-    does not know of is half price."""
+    """The listed price, and a divisor. The list has some prices of batches and tiers; a batch without a listed price
+    costs half."""
     own = any(info is model for model in provider.models)
     variants = [variant.when for variant in info.price_variants or () if own]
     if lane is Lane.BATCH:

@@ -32,12 +32,12 @@ TOKENS_MAX: Final = 10**9  # of one call, many times what any model can read; a 
 OUTPUT_TOKENS_EXPECTED: Final = 300  # of a reply, where the request sets no lower bound
 MODEL_CHARACTERS_MAX: Final = 100  # of its name in a trace
 GONE: Final = (404, 410)
-GONE_SECONDS: Final = 2.0  # before something reported as gone is asked for again: reads may lag behind writes
+GONE_SECONDS: Final = 2.0  # until something that is reported as gone is asked for again: reads may lag behind writes
 LAG_SECONDS: Final = Limits().batch_lag_seconds
 
 
 class ProviderReply(NamedTuple):
-    """What a provider answered. Bytes that are not UTF-8 are in the text as lone surrogates."""
+    """A reply of a provider. Bytes that are not UTF-8 are in the text as lone surrogates."""
 
     status: int
     headers: Mapping[str, str]  # names in lower case
@@ -67,17 +67,18 @@ class TokenPrice(Protocol):
 
 
 class PriceOf(Protocol):
-    """What the replies of one lane cost."""
+    """The cost of the replies of one lane."""
 
     def __call__(self, model: str, tier: str | None, /) -> TokenPrice | None:
-        """By the model that did the work, and the tier it was done in."""
+        """The price of a model in a service tier; None if it is not known."""
 
-    def listed(self, model: str, tier: str | None, body: Mapping[str, Any], /) -> Iterable[Usage]:
-        """What the published price list itself reads of a reply, each way with its cost."""
+    def usage_by_list(self, model: str, tier: str | None, body: Mapping[str, Any], /) -> Iterable[Usage]:
+        """The usage that the published price list reads in a reply, with its cost; there may be several ways to read
+        it."""
 
 
 class Certainty(StrEnum):
-    """What a look-up after a crash can tell."""
+    """What the result of a look-up after a crash means."""
 
     CERTAIN = "certain"  # a call that is not found never arrived
     IF_FOUND = "if found"  # a call that is found is certain; one that is not found may still exist
@@ -110,7 +111,7 @@ class RequestForm(Protocol):
     """How a request to the provider is addressed, authorised and written."""
 
     def check_base(self, base: SplitResult) -> None:
-        """Raises UsageError for a base URL that can only be a mistake."""
+        """Raises UsageError for a base URL that is certainly wrong."""
 
     def address(self, base: SplitResult, path: str) -> URL: ...
 
@@ -120,7 +121,8 @@ class RequestForm(Protocol):
         """The one path that such a lane accepts; None: any."""
 
     def check_body(self, url: str, fields: Mapping[str, Any], may_be_background: bool) -> str | None:
-        """The model that a request names. Raises LineRefused, with the part at fault, for what can only fail."""
+        """The model that a request names. Raises LineRefused, with the wrong part, for a request that would certainly
+        fail."""
 
     def is_body(self, fields: Mapping[str, Any]) -> bool:
         """Whether an object looks like the body of a request."""
@@ -129,10 +131,10 @@ class RequestForm(Protocol):
         """Whether the metadata in a body is for the provider; otherwise it is kept here and added to the result."""
 
     def url_of_body(self, fields: Mapping[str, Any], model: str | None) -> str:
-        """Where a body goes that comes without a url."""
+        """The url of a body that comes without one."""
 
     def url_of_prompt(self, model: str | None) -> str:
-        """Where a prompt goes that comes without a url."""
+        """The url of a prompt that comes without one."""
 
     def prompt_member(self, url: str, prompt: str, is_text: bool) -> str:
         """The member of a body with the prompt; `prompt` is JSON, a text or messages."""
@@ -168,7 +170,8 @@ def request_attributes(
 
 
 class ReplyForm(Protocol):
-    """What the provider's replies mean. A reply is untrusted input: these methods return something for any content."""
+    """The meaning of the provider's replies. A reply is untrusted input: these methods return something for any
+    content."""
 
     def limit_hints(self, reply: ProviderReply, now_ms: int) -> LimitHints: ...
 

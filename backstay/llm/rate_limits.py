@@ -18,8 +18,8 @@ _EXACT: Final = "retry-after-ms"
 _LENGTH_MAX: Final = 64  # no real value is longer
 _COUNT_DIGITS_MAX: Final = 15
 _SPANS_REMEMBERED_MAX: Final = 4_096
-_EPOCH_SECONDS_MIN: Final = 10**9  # a wait of 30 years is really a time, in seconds since 1970
-_EPOCH_MS_MIN: Final = 10**12  # ... and one of 30,000 years a time in milliseconds
+_EPOCH_SECONDS_MIN: Final = 10**9  # a larger number is not a wait but a time, in seconds since 1970
+_EPOCH_MS_MIN: Final = 10**12  # a still larger number is a time in milliseconds
 
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)", re.ASCII)
 _PART: Final = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h|d)", re.ASCII)
@@ -139,7 +139,7 @@ class Pacer:
             )
             if remaining == 0 and reset_ms is not None
         ]
-        # A provider that gives no reset time does not mean it.
+        # Without a reset time, the number of remaining requests or tokens is not credible.
         if learned.requests_remaining is not None and learned.requests_reset_ms:
             self.answers.requests.say(learned.requests_remaining)
         if learned.tokens_remaining is not None and learned.tokens_reset_ms:

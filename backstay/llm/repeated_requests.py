@@ -83,8 +83,8 @@ class Repeat(NamedTuple):
 
 
 def repeats(ids: Iterable[tuple[str, int]]) -> Iterator[Repeat]:
-    """Of (id, line): every line whose id an earlier line has, in the order of lines, however many there are."""
-    with _telling(), closing(_scratch()) as scratch:
+    """Takes pairs of id and line; yields every line whose id an earlier line has, in the order of lines."""
+    with _explain_errors(), closing(_scratch()) as scratch:
         scratch.execute("CREATE TABLE seen (id TEXT NOT NULL, line INTEGER NOT NULL)")
         scratch.executemany("INSERT INTO seen VALUES (?, ?)", ids)
         rows = scratch.execute(
@@ -113,7 +113,7 @@ class Originals:
         # With 16 bytes of a cryptographic hash, two different requests never collide in practice.
         kept = "" if request.metadata is None else f"\0{request.metadata}"
         digest = hashlib.blake2b(f"{api}\0{request.url}\0{request.body}{kept}".encode(), digest_size=16).digest()
-        with _telling():
+        with _explain_errors():
             (first,) = self._scratch.execute(
                 "INSERT INTO seen VALUES (?, ?) ON CONFLICT DO UPDATE SET ordinal = ordinal RETURNING ordinal",
                 (digest, ordinal),
@@ -122,7 +122,7 @@ class Originals:
 
 
 @contextmanager
-def _telling() -> Iterator[None]:
+def _explain_errors() -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:  # our own statements can only fail because of the disk
@@ -144,8 +144,8 @@ def _scratch() -> sqlite3.Connection:
 
 
 class RequestKeys:
-    """Makes the keys of the requests that begin at one endpoint. What is sent counts, and where to: not the lane, the
-    API key, the pace, the price, a custom_id or metadata."""
+    """Makes the keys of the requests that begin at one endpoint. The key covers the content of a request and its
+    address, but not the lane, the API key, the pace, the price, a custom_id or metadata."""
 
     def __init__(self, owner: str, api: str, base_url: str, headers_env: Iterable[tuple[str, str]]) -> None:
         where = [_VERSION, owner, api, base_url.rstrip("/"), sorted(headers_env)]
@@ -165,7 +165,7 @@ class RequestKeys:
 
 
 def metadata_of_sample(number: int) -> str:
-    """What tells a further sample of a request from the first one; it is not sent."""
+    """Metadata that distinguishes several samples of the same request; it is not sent."""
     return f'{{"sample":{number}}}'
 
 
@@ -216,5 +216,5 @@ class UnknownRequests:
 
 
 def show_known(known: int, total: int, of: str = "") -> str:
-    """The sentence before anything is sent."""
+    """The sentence that is shown before anything is sent."""
     return f"{known:,} of {of}{total:,} are known; {total - known:,} will be sent"

@@ -16,13 +16,13 @@ from typing import IO, Any, Final
 
 from backstay.core.errors import UsageError
 from backstay.core.values import NotPlain, plain_value
-from backstay.llm.json_arrays import array_as_lines
 from backstay.llm.lines import (
     BOM,
     BUFFER_BYTES,
     CHUNK_BYTES,
     LINE_BYTES_MAX,
     LineRefused,
+    array_as_lines,
     number_lines,
     open_lines,
     open_temporary,
@@ -90,7 +90,7 @@ class RowFile:
 
     @property
     def unit(self) -> str:
-        """What the numbers count."""
+        """The unit that the numbers of rows count."""
         match self.kind:
             case FileKind.PARQUET:
                 return "row"
@@ -107,9 +107,9 @@ class RowFile:
             case FileKind.PARQUET:
                 return _parquet_rows(self.lines, self.name)
             case FileKind.TEXT:
-                return _mapped(self.texts(), lambda text: {TEXT_COLUMN: text})
+                return _map_texts(self.texts(), lambda text: {TEXT_COLUMN: text})
             case FileKind.JSON_LINES | FileKind.JSON_ARRAY:
-                return _mapped(self.texts(), _json_row)
+                return _map_texts(self.texts(), _json_row)
 
     def texts(self) -> Iterator[NumberedText]:
         """Every line that is not blank; Parquet has none."""
@@ -156,7 +156,7 @@ def open_row_file(file: str, kind: FileKind | None = None) -> Iterator[RowFile]:
         lines = opened.enter_context(open_lines(file))
         head = _peek(lines)
         if encoding := next((encoding for mark, encoding in _MARKS if head.startswith(mark)), None):
-            lines = opened.enter_context(_transcoded(lines, encoding, name))
+            lines = opened.enter_context(_transcode(lines, encoding, name))
             head = _peek(lines)
         found = kind or _kind_of(name, head)
         if found is FileKind.JSON_ARRAY:
@@ -191,7 +191,7 @@ def _kind_of(name: str, head: bytes) -> FileKind:
 
 
 @contextmanager
-def _transcoded(lines: IO[bytes], encoding: str, name: str) -> Iterator[IO[bytes]]:
+def _transcode(lines: IO[bytes], encoding: str, name: str) -> Iterator[IO[bytes]]:
     """The same text in UTF-8."""
     decoder, read = codecs.getincrementaldecoder(encoding)(), 0
     with open_temporary() as spooled:
@@ -212,7 +212,7 @@ def _transcoded(lines: IO[bytes], encoding: str, name: str) -> Iterator[IO[bytes
 
 
 def csv_rows(lines: IO[bytes]) -> Iterator[NumberedRow]:
-    """The rows below the header, which must be good: without it no row can be read."""
+    """The rows below the header. Raises UsageError for a bad header: without it no row can be read."""
     columns: list[str] = []
     for line, found in _csv_records(lines):
         try:
@@ -306,7 +306,7 @@ def _csv_lines(lines: IO[bytes]) -> Iterator[str]:
 # JSON
 
 
-def _mapped(texts: Iterator[NumberedText], make: Callable[[str], Row]) -> Iterator[NumberedRow]:
+def _map_texts(texts: Iterator[NumberedText], make: Callable[[str], Row]) -> Iterator[NumberedRow]:
     for number, text in texts:
         try:
             if isinstance(text, LineRefused):
@@ -329,7 +329,7 @@ def _json_row(text: str) -> Row:
 
 
 def require_library(module: str, extra: str, what: str) -> Any:
-    """A library that only some need, imported when it is used."""
+    """Imports an optional library when it is used; raises UsageError if it is not installed."""
     try:
         return import_module(module)
     except ImportError:

@@ -1,4 +1,5 @@
-"""A JSON Schema as a provider can take it: what its own schemas cannot say is told in words, or refused by its name."""
+"""Writes a JSON Schema in the form that a provider accepts. A constraint that the provider does not support goes into
+the description, or is refused by its name."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,7 @@ _ROOT: Final = "Root"
 _NULL: Final = {"type": "null"}
 _OBJECT_PARTS: Final = ("properties", "additionalProperties", "required")
 _ARRAY_PARTS: Final = ("items", "prefixItems")
-# They restrict a value. One that a provider does not know is told in the description, and checked here.
+# Constraints on a value. One that a provider does not know goes into the description, and is checked here.
 _CONSTRAINTS: Final = (
     "minLength",
     "maxLength",
@@ -53,7 +54,7 @@ _JSON_TYPES: Final = {str: "string", bool: "boolean", int: "integer", float: "nu
 
 @dataclass(frozen=True, slots=True)
 class SchemaDialect:
-    """What the schemas of one provider can say."""
+    """The features of JSON Schema that one provider supports."""
 
     provider: str
     keywords: frozenset[str] = frozenset()  # the constraints that it enforces
@@ -98,7 +99,7 @@ def express(schema: Schema, dialect: SchemaDialect) -> ExpressedSchema:
 
 
 def resolve(root: Schema, node: Any) -> Any:
-    """The schema that a node stands for: itself, or what it refers to."""
+    """The schema of a node: the node itself, or the definition that it refers to."""
     seen = set[str]()
     while isinstance(node, dict) and isinstance(ref := node.get("$ref"), str) and ref not in seen:
         seen.add(ref)
@@ -125,7 +126,7 @@ class _Writer:
         self._open: list[str] = []  # the references that are being written
         self._properties = self._optional = self._unions = 0
         self.losses: dict[str, None] = {}  # in their order, each once
-        self.free: list[str] = []  # what the dialect cannot say
+        self.free: list[str] = []  # features that the dialect does not support
 
     def write_root(self) -> Schema:
         ref = self._root.get("$ref")
@@ -360,7 +361,7 @@ def drop_nulls(value: Any, node: Any, root: Schema) -> Any:
 
 
 def _parts(node: Schema, value: Mapping[str, Any], root: Schema) -> Iterator[Any]:
-    """The parts of a schema that an object may be meant for."""
+    """The parts of a schema that may describe an object."""
     yield from node.get("allOf") or ()
     for part in (*(node.get("anyOf") or ()), *(node.get("oneOf") or ())):
         meant = resolve(root, part)

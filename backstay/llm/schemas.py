@@ -39,7 +39,7 @@ class AnswerInvalid(ValueError):
 
 
 class AnswerSchema:
-    """What every answer of a run must be: made with `schema_of`, or read with `load_schema` from what `dump` wrote.
+    """The schema of every answer of a run: made with `schema_of`, or read with `load_schema` from the text of `dump`.
 
     `parse` makes the Python value of an answer's text, or raises AnswerInvalid. It is what a run takes as its `check`.
     """
@@ -88,7 +88,7 @@ class AnswerSchema:
                 raise AnswerInvalid(describe_problem(error)) from None
         problems = sorted(self._validator.iter_errors(value), key=lambda error: str(error.json_path))
         if problems:
-            raise AnswerInvalid(_listed((problem.json_path, problem.message) for problem in problems))
+            raise AnswerInvalid(_list_problems((problem.json_path, problem.message) for problem in problems))
         return value
 
     def plain(self, value: Any) -> Any:
@@ -100,7 +100,7 @@ class AnswerSchema:
         return _validator_of(self.schema)
 
     def require_validator(self) -> None:
-        """Raises UsageError if this machine lacks what it takes to check an answer."""
+        """Raises UsageError if a library that checks answers is missing."""
         if self._adapter is None:
             _ = self._validator
 
@@ -138,7 +138,7 @@ def schema_of(source: Any, name: str | None = None) -> AnswerSchema:
     if isinstance(source, plain) or inspect.isroutine(source) or inspect.ismodule(source):
         raise UsageError(f"{one_line(repr(source), 80)} is not a schema", hint=hint)
     try:
-        adapter = TypeAdapter(_known_type(source))
+        adapter = TypeAdapter(_checkable_type(source))
         schema = adapter.json_schema()
     except (PydanticUserError, TypeError, NameError, AttributeError) as error:
         why = one_line(str(error), 200)
@@ -146,7 +146,7 @@ def schema_of(source: Any, name: str | None = None) -> AnswerSchema:
     return AnswerSchema(name or str(getattr(source, "__name__", "answer")), schema, adapter)
 
 
-def _known_type(source: Any) -> Any:
+def _checkable_type(source: Any) -> Any:
     """Before Python 3.12 Pydantic does not take a TypedDict of `typing`, but one of `typing_extensions`."""
     if sys.version_info >= (3, 12) or not typing.is_typeddict(source) or source.__class__.__module__ != "typing":
         return source
@@ -181,12 +181,12 @@ def _refuse_constant(name: str) -> Any:
 
 
 def describe_problem(error: Exception) -> str:
-    """What is wrong with an answer, by the error that a check of it raised: each member by its path."""
+    """The problems of an answer, from the error of its check: each member by its path."""
     if isinstance(error, AnswerInvalid):
         return str(error)
     listed = getattr(error, "errors", None)
     if callable(listed):  # of pydantic
-        return _listed((_path(problem["loc"]), problem["msg"]) for problem in listed(include_url=False))
+        return _list_problems((_path(problem["loc"]), problem["msg"]) for problem in listed(include_url=False))
     return _clip(f"$: {one_line(str(error) or type(error).__name__, PROBLEM_BYTES_MAX)}", PROBLEM_BYTES_MAX)
 
 
@@ -194,14 +194,14 @@ def _path(parts: Iterable[int | str]) -> str:
     return "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
 
 
-def _listed(problems: Iterable[tuple[str, str]]) -> str:
+def _list_problems(problems: Iterable[tuple[str, str]]) -> str:
     shown = [f"{path}: {one_line(message, 200)}" for path, message in problems]
     more = f"; and {len(shown) - PROBLEMS_SHOWN_MAX} more" if len(shown) > PROBLEMS_SHOWN_MAX else ""
     return _clip("; ".join(shown[:PROBLEMS_SHOWN_MAX]) + more, PROBLEM_BYTES_MAX)
 
 
 def _clip(text: str, bytes_max: int) -> str:
-    """Its beginning, in so many bytes at most: no token has less than one."""
+    """The beginning of a text, in at most so many bytes: no token is shorter than a byte."""
     raw = text.encode("utf-8", "replace")
     return text if len(raw) <= bytes_max else raw[: bytes_max - 3].decode("utf-8", "ignore") + "…"
 
@@ -218,7 +218,7 @@ class SchemaMode(StrEnum):
 
 
 class Reask(NamedTuple):
-    """The bad answer that the model is shown, and what it is told about it."""
+    """A bad answer as the model is shown it, and the message about its problems."""
 
     answer: str
     words: str
@@ -267,7 +267,7 @@ class ChatAnswers:
         return {**fields, "messages": [*fields["messages"], said, {"role": "user", "content": reask.words}]}
 
     def text_of(self, reply: Mapping[str, Any]) -> str | None:
-        """The text of an answer in chat format; of a tool that was called instead, what it was called with."""
+        """The text of an answer in chat format; if the model called a tool instead, the arguments of the call."""
         choices = reply.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
         message = choice.get("message") if isinstance(choice, dict) else None
@@ -306,7 +306,7 @@ def _with_instructions(messages: Any, words: str) -> Any:
     return [*messages[:at], {"role": "system", "content": words}, *messages[at:]]
 
 
-# What OpenAI enforces with `strict`; services that speak its API know as much or more.
+# The features that OpenAI enforces with `strict`; services that speak its API support as much or more.
 OPENAI_DIALECT: Final = SchemaDialect(
     "OpenAI",
     keywords=frozenset(("pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"))

@@ -29,8 +29,8 @@ class ShardBounds:
 
 
 class ShardKey(NamedTuple):
-    """What the requests of a shard have in common. Of one job only, so that cancelling it does not cancel requests of
-    others."""
+    """The properties that all requests of a shard share. A shard is of one job only, so that cancelling a job does not
+    cancel requests of others."""
 
     job: str
     model: str | None
@@ -217,8 +217,8 @@ class Gatherer:
         shard.closed.set()
 
     def _is_unfinished(self, shard: Shard) -> bool:
-        """Whether it waits for more however quiet it is: it is too small, or the requests that follow can only be
-        claimed when another shard of the group was sent. Without a minimum a small one may follow."""
+        """Whether it waits for more requests, although none has come for a while: it is too small, or further requests
+        can only be claimed after another shard of the group is sent. Without a minimum, a small shard may follow."""
         least = shard.bounds.requests_min
         others = (other for other in self._lives.values() if other is not shard and other.key == shard.key)
         return least > 1 and (len(shard.entries) < least or any(others))

@@ -39,11 +39,11 @@ class Template:
                 raise UsageError(f"the template has {{{name}}}, which is not a column", hint=hint)
 
     def columns_used(self, columns: Iterable[str]) -> list[str]:
-        """Those of the columns that have a place."""
+        """The columns that the template uses."""
         return [name for name in columns if name in self.names]
 
     def fill_values(self, row: Mapping[str, Any]) -> str:
-        """With values of any kind: those that are not text are written as JSON."""
+        """Fills in values of any type: values that are not text are written as JSON."""
         return self.fill({name: _text_of(name, row[name]) for name in self.names if name in row})
 
     def fill(self, row: Mapping[str, str | None]) -> str:
@@ -93,7 +93,7 @@ def _split_body(text: str) -> list[str]:
 
 
 def _text_of(column: str, value: Any) -> str | None:
-    """A value of a row as a template takes it; None if there is none."""
+    """A value of a row as text for a template; None if there is no value."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bytes):

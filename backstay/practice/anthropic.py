@@ -29,7 +29,7 @@ from backstay.practice.structured import form_answer, shows_answer
 
 MESSAGES: Final = "/v1/messages"
 VERSION_HEADER: Final = "anthropic-version"  # every client of this API sends it, and no other one
-MESSAGE_TOKENS: Final = 4  # what the form of a message costs beside its text
+MESSAGE_TOKENS: Final = 4  # of a message, beside its text
 MODELS: Final = ("claude-practice", "claude-practice-mini")
 MODEL_CREATED_AT: Final = "2026-01-01T00:00:00Z"
 UNKNOWN_MODEL: Final = model_named_after(404)

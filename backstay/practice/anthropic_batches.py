@@ -100,7 +100,7 @@ class PracticeMessageBatches:
         return json_reply({"id": batch.id, "type": "message_batch_deleted"})
 
     async def results(self, request: web.Request) -> PracticeReply:
-        """They may be late, as everything new is."""
+        """The results may appear late, as everything new does."""
         batch = self._find(request)
         if batch.ended_ms is None:
             raise invalid(f"Batch {batch.id} has not ended, so it has no results yet.")
@@ -117,7 +117,7 @@ class PracticeMessageBatches:
 
 
 def read_requests(asked: dict[str, Any]) -> list[QueuedLine]:
-    """Only what surrounds the requests is checked. A wrong request is an error in the results."""
+    """Checks the form of the list only. A wrong request is an error in the results."""
     given = asked.get("requests")
     if not isinstance(given, list) or not 1 <= len(given) <= REQUESTS_MAX:
         raise invalid(f"requests: List should have 1 to {REQUESTS_MAX} items")

@@ -125,7 +125,7 @@ class ControlRoutes:
 
 @cache
 def imitated_apis() -> list[type[ImitatedApi]]:
-    """Those of all modules here, in the order of their routes."""
+    """The APIs of all modules in this package, in the order of their routes."""
     modules = [import_module(f"{__package__}.{found.name}") for found in iter_modules([str(Path(__file__).parent)])]
     found = [api for module in modules for api in getattr(module, "APIS", ())]
     return sorted(found, key=lambda api: not api.by_header)

@@ -1,5 +1,5 @@
 """The life of a batch at every imitated API: its input is checked, its lines run in the background, its results are
-written. What the input and the results look like is up to the API."""
+written. The API defines the formats of input and results."""
 
 import shutil
 import tempfile
@@ -105,7 +105,7 @@ class BatchQueue:
         self._tasks.spawn(self._run(job))
 
     def is_visible(self, made_ms: int) -> bool:
-        """What was made so lately may not be shown yet, if the faults say so."""
+        """Whether a batch of this age is listed: the faults may hide new ones for a while."""
         return self.state.clock.now_ms() >= made_ms + self.state.faults.visible_after * 1000
 
     async def stop(self) -> None:

@@ -30,7 +30,7 @@ from backstay.practice.structured import form_answer, shows_answer
 
 CALL: Final = "/model/{model}"
 MODELS: Final = ("anthropic.claude-practice-v1:0", "amazon.nova-practice-v1:0")
-MESSAGE_TOKENS: Final = 4  # what the form of a message costs beside its text
+MESSAGE_TOKENS: Final = 4  # of a message, beside its text
 UNKNOWN_MODEL: Final = model_named_after(404)
 CONVERSE, INVOKE = "converse", "invoke"
 STREAMS: Final = ("converse-stream", "invoke-with-response-stream")
@@ -76,7 +76,7 @@ def error_type(error: ProviderError) -> str:
 
 
 class BedrockFormat:
-    """AWS's keys, request ids and errors. It tells nobody how much is left of a limit."""
+    """AWS's keys, request ids and errors. AWS does not report how much of a limit is left."""
 
     def api_key(self, headers: Mapping[str, str]) -> str | None:
         """A Bedrock API key, or the id of the access key that signed the request."""
@@ -148,7 +148,7 @@ def _converse(body: dict[str, Any], stamp: ReplyStamp) -> GeneratedReply:
     texts += [flatten_content(message["content"]) for message in messages]
     tools = len(json.dumps(body["toolConfig"])) // 4 if body.get("toolConfig") else 0
     tokens = MESSAGE_TOKENS + tools + sum(MESSAGE_TOKENS + count_tokens(text) for text in texts)
-    prompt, bound = Prompt("\n".join(texts), texts[-1], tokens), _bound(body.get("inferenceConfig"))
+    prompt, bound = Prompt("\n".join(texts), texts[-1], tokens), _output_bound(body.get("inferenceConfig"))
     form = form_answer(_schema_in(body), prompt.text, stamp.fault, shows_answer(messages))
     answer = write_answer(prompt, bound, stamp.answer_tokens, form)
     content: dict[str, Any] = {"text": answer.text}
@@ -192,7 +192,7 @@ def _complete(body: dict[str, Any], stamp: ReplyStamp) -> GeneratedReply:
     text = body.get("prompt")
     if not isinstance(text, str):
         raise invalid("required key [prompt] not found")
-    tokens, bound = MESSAGE_TOKENS + count_tokens(text), _bound(body)
+    tokens, bound = MESSAGE_TOKENS + count_tokens(text), _output_bound(body)
     answer = write_answer(Prompt(text, text, tokens), bound, stamp.answer_tokens)
     value = {
         "generation": answer.text,
@@ -203,7 +203,7 @@ def _complete(body: dict[str, Any], stamp: ReplyStamp) -> GeneratedReply:
     return GeneratedReply(json.dumps(value), tokens, answer.tokens, tokens + (bound or answer.tokens))
 
 
-def _bound(config: Any) -> int | None:
+def _output_bound(config: Any) -> int | None:
     given = (config.get("maxTokens") or config.get("max_gen_len")) if isinstance(config, dict) else None
     if given is not None and (type(given) is not int or given < 1):
         raise invalid("The value at inferenceConfig.maxTokens must be at least 1.")

@@ -324,7 +324,7 @@ class PracticeJob(BatchJob):
         self.ended_ms = self._state.clock.now_ms()
 
     def close_results(self) -> None:
-        """They are in memory until they are written."""
+        """The lines are in memory until they are written."""
 
     def _record_counts(self) -> dict[str, int]:
         success, error = self._counts["success"], self._counts["error"]

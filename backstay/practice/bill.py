@@ -72,7 +72,7 @@ class Bill:
         self._file: int | None = None
         self.clear()
         if file is not None:
-            with _named_in_errors(file):
+            with _name_file_in_errors(file):
                 for charge in _read_charges(file):
                     self._add(charge)
 
@@ -128,7 +128,7 @@ class Bill:
     def open(self) -> None:
         """From now on charges go to the file too."""
         if self._path is not None and self._file is None:
-            with _named_in_errors(self._path):
+            with _name_file_in_errors(self._path):
                 self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def close(self) -> None:
@@ -138,7 +138,7 @@ class Bill:
 
 
 @contextmanager
-def _named_in_errors(file: Path) -> Iterator[None]:
+def _name_file_in_errors(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What can go wrong: the settings of the practice provider, the names of the faults, and how one is chosen."""
+"""The faults that can be practised: their settings and names, and how a request gets one."""
 
 import re
 from collections.abc import Mapping

@@ -352,7 +352,7 @@ class PracticeGeminiBatch(BatchJob):
         )
 
     def write_skipped(self, line: QueuedLine, reason: SkipReason) -> None:
-        """What was not run is not in the results, and not counted as failed."""
+        """Requests that were not run are not in the results, and do not count as failed."""
         self.failed -= 1
 
     def publish_results(self) -> None:

@@ -57,7 +57,7 @@ _PHASES_IN_ORDER = (
 
 
 class PracticeBatches:
-    """Services with batches like OpenAI's differ in what they take and in how they list them."""
+    """Services with batches like OpenAI's accept other input and list batches in another way."""
 
     path = "/v1/batches"
     format: OpenAiFormat = OPENAI

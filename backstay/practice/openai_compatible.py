@@ -41,7 +41,7 @@ MISTRAL_ROOT: Final = "/mistral"
 TOGETHER_ROOT: Final = "/together"
 PAGE_ENTRIES_MAX: Final = 1_000
 TIMEOUT_HOURS_MAX: Final = 168
-STORE: Final = "/store/{id}"  # where the bytes of a file go; at the provider it is a place of somebody else
+STORE: Final = "/store/{id}"  # the path for the bytes of a file; the real provider uses another host
 TOGETHER_PURPOSE: Final = "batch-api"
 _MISTRAL_STATUSES: Final = {
     BatchPhase.VALIDATING: "QUEUED",
@@ -82,7 +82,7 @@ class PresetCalls(OpenAiCalls):
 
 
 class MovedPart:
-    """The same routes at the paths that another provider has them at."""
+    """The same routes at the paths of another provider."""
 
     def __init__(self, part: ApiPart, move: Callable[[str], str]) -> None:
         self._part = part
@@ -130,7 +130,7 @@ class BareLinesCheck(BatchFileCheck):
     fields = ("custom_id", "body")
 
     def check_url(self, value: dict[str, Any]) -> None:
-        """It has none."""
+        """Such a line has no url."""
 
 
 # Mistral
@@ -138,7 +138,7 @@ class BareLinesCheck(BatchFileCheck):
 
 class MistralFormat(OpenAiFormat):
     def error_reply(self, error: ProviderError) -> PracticeReply:
-        """What is wrong with a field is status 422, and the field is named."""
+        """An error of a field has status 422, and names the field."""
         if not isinstance(error, OpenAiError) or error.status != 400 or error.param is None:
             message = {"object": "error", "message": error.message, "type": "error", "param": None, "code": None}
             reply = json_reply(message, error.status)
@@ -307,7 +307,7 @@ class TogetherFiles(OpenAiFiles):
         router.add_route("PUT", STORE, self.store)
 
     async def upload(self, request: web.Request) -> PracticeReply:
-        """Only tells where the bytes are to go."""
+        """Only returns the URL for the upload of the bytes."""
         fields = await request.post()
         for name in ("purpose", "file_name", "file_type", "checksum"):
             if not isinstance(fields.get(name), str):

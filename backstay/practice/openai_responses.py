@@ -127,7 +127,7 @@ def response_usage(input_tokens: int, output_tokens: int) -> Value:
     }
 
 
-def _unfinished(whole: Value, status: str) -> Value:
+def _response_before_end(whole: Value, status: str) -> Value:
     """A response before its end."""
     return whole | {"status": status, "output": [], "usage": None, "error": None, "incomplete_details": None}
 
@@ -153,10 +153,10 @@ def response_events(whole: Value) -> list[ResponseEvent]:
 
 
 def _event_values(whole: Value) -> Iterator[tuple[float, Value]]:
-    queued = _unfinished(whole, "queued")
+    queued = _response_before_end(whole, "queued")
     yield 0.0, {"type": "response.created", "response": queued}
     yield 0.0, {"type": "response.queued", "response": queued}
-    yield QUEUED_SHARE, {"type": "response.in_progress", "response": _unfinished(whole, "in_progress")}
+    yield QUEUED_SHARE, {"type": "response.in_progress", "response": _response_before_end(whole, "in_progress")}
     for index, message in enumerate(whole["output"]):
         yield from _message_event_values(message, index)
     yield END_SHARE, {"type": f"response.{whole['status']}", "response": whole}
@@ -200,7 +200,7 @@ class KeptResponse:
         if self.done:
             return value
         waits = now < self.begun_at + self.seconds * QUEUED_SHARE
-        return _unfinished(value, "cancelled" if self.cancelled else "queued" if waits else "in_progress")
+        return _response_before_end(value, "cancelled" if self.cancelled else "queued" if waits else "in_progress")
 
     def stop(self) -> None:
         """Ends its streams; it will not be done any more."""

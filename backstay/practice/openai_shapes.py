@@ -1,4 +1,4 @@
-"""What all of OpenAI's endpoints have in common: request bodies, errors, headers and lists."""
+"""The formats that all of OpenAI's endpoints share: request bodies, errors, headers and lists."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ from backstay.practice.replies import (
     json_reply,
 )
 
-MESSAGE_TOKENS = 4  # what the form of a message costs beside its text
+MESSAGE_TOKENS = 4  # of a message, beside its text
 METADATA_PAIRS_MAX, METADATA_KEY_CHARACTERS_MAX, METADATA_VALUE_CHARACTERS_MAX = 16, 64, 512
 # Fields by which a client finds a request again, or says how it wants the answer: without them it is the same request.
 FIELDS_NOT_IN_DIGEST = ("metadata", "store", "background", "stream")
@@ -218,7 +218,7 @@ def count_tool_tokens(body: Body) -> int:
 
 
 def count_schema_tokens(body: Body) -> int:
-    """Of the schema of the answer: it is read by the model, too."""
+    """The tokens of the answer's schema, which the model reads too."""
     form = body.get("response_format") or (body.get("text") if isinstance(body.get("text"), dict) else None)
     return len(json.dumps(form)) // 4 if form else 0
 

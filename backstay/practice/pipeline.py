@@ -1,4 +1,4 @@
-"""What every request passes, at every imitated API: outage, key, fault, limits, latency, charge and delivery."""
+"""The steps of every request, at every imitated API: outage, key, fault, limits, latency, charge and delivery."""
 
 import asyncio
 from collections import Counter
@@ -113,7 +113,7 @@ class PaidCall(NamedTuple):
 
 
 class ApiFormat(Protocol):
-    """How one API writes what all of them have: keys, request ids, errors and rate limits."""
+    """How one API writes keys, request ids, errors and rate limits."""
 
     def api_key(self, headers: Mapping[str, str]) -> str | None: ...
 
@@ -127,7 +127,8 @@ class ApiFormat(Protocol):
 
 
 class PaidApi(Protocol):
-    """What one API does with a paid call: reads it, writes the answer, and keeps the result if the call asks for it."""
+    """The part of a paid call that differs between APIs: reads it, writes the answer, and keeps the result if the call
+    asks for it."""
 
     def read_call(self, request: web.Request, raw: bytes) -> PaidCall: ...
 

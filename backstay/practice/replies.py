@@ -1,4 +1,4 @@
-"""What the practice provider answers, and how a reply is sent: whole, slowly, in part, broken or never."""
+"""The answers of the practice provider, and how a reply is sent: whole, slowly, in part, broken or never."""
 
 import functools
 import hashlib
@@ -52,7 +52,7 @@ class AnswerText(NamedTuple):
 
 
 class ReplyStamp(NamedTuple):
-    """What a reply contains that does not come from its request."""
+    """The parts of a reply that do not come from its request."""
 
     mark: str  # unique, the end of an id
     created: int
@@ -95,8 +95,8 @@ def count_tokens(text: str) -> int:
 def write_answer(
     prompt: Prompt, tokens_max: int | None, answer_tokens: int | None, form: str | None = None
 ) -> AnswerText:
-    """Always the same for the same prompt: its digest, and the beginning of its last part; or what has the form that
-    is asked for, as far as there is room."""
+    """The answer to a prompt, always the same: its digest and the beginning of its last part, or `form`, if the request
+    asks for JSON. It is cut off at the allowed tokens."""
     if form is not None:
         needed = count_tokens(form)
         text = form if tokens_max is None else form[: tokens_max * 4]
@@ -166,7 +166,7 @@ EMPTY_REPLY = PracticeReply(204, b"")
 
 
 def moment(ms: int) -> str:
-    """As RFC 3339 writes it."""
+    """A time in the format of RFC 3339."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

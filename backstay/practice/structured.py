@@ -28,7 +28,8 @@ _FORMATS: Final = {
 
 
 def form_answer(schema: Any, prompt: str, fault: AnyFault | None, again: bool) -> str | None:
-    """The answer to a request for JSON of this schema, or of one in the prompt; None: it asks for none.
+    """The answer to a request for JSON of this schema, or of a schema in the prompt; None: the request asks for no
+    JSON.
 
     `again`: the request shows an earlier answer.
     """
@@ -53,11 +54,11 @@ def _schema_at(prompt: str, at: int) -> Any:
 
 
 def value_for(node: Any, root: Mapping[str, Any], rng: Random, mark: str, depth: int = 0) -> Any:
-    """A value that fits the schema, always the same for the same chance."""
+    """A value that fits the schema, always the same for the same `rng`."""
     if not isinstance(node, dict):
         return mark
     if isinstance(ref := node.get("$ref"), str):
-        return value_for(_referred(root, ref), root, rng, mark, depth + 1)
+        return value_for(_resolve(root, ref), root, rng, mark, depth + 1)
     if "const" in node:
         return node["const"]
     if isinstance(node.get("enum"), list):
@@ -68,17 +69,17 @@ def value_for(node: Any, root: Mapping[str, Any], rng: Random, mark: str, depth:
     if isinstance(node.get("allOf"), list):
         parts = [value_for(each, root, rng, mark, depth + 1) for each in node["allOf"]]
         return {name: value for part in parts if isinstance(part, dict) for name, value in part.items()} or parts[0]
-    return _typed(node, root, rng, mark, depth)
+    return _value_of_type(node, root, rng, mark, depth)
 
 
-def _referred(root: Mapping[str, Any], ref: str) -> Any:
+def _resolve(root: Mapping[str, Any], ref: str) -> Any:
     found: Any = root
     for part in ref.removeprefix("#").strip("/").split("/"):
         found = found.get(part) if isinstance(found, dict) and part else found
     return found
 
 
-def _typed(node: Mapping[str, Any], root: Mapping[str, Any], rng: Random, mark: str, depth: int) -> Any:
+def _value_of_type(node: Mapping[str, Any], root: Mapping[str, Any], rng: Random, mark: str, depth: int) -> Any:
     kind = node.get("type") or ("object" if "properties" in node else "string")
     if isinstance(kind, list):
         kind = "null" if "null" in kind and depth > DEPTH_MAX else next(each for each in kind if each != "null")

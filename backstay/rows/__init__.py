@@ -1,1 +1,1 @@
-"""What makes requests of rows, and rows of answers."""
+"""`backstay.map`: makes requests of rows, and rows of answers."""

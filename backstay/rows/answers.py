@@ -19,7 +19,7 @@ from backstay.llm.schemas import schema_of
 from backstay.rows.progress import BACKGROUND
 from backstay.rows.sources import RowSource
 from backstay.run.collector import ChatReplies
-from backstay.run.result_file import ended_of
+from backstay.run.result_file import ended_request
 from backstay.store.results import ItemUsage, ResultRow
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ class MapSummary:
 
 
 class AnswerType(Generic[T]):
-    """Reads the text of an answer as what the caller wants it to be."""
+    """Reads the text of an answer as the type that the caller wants."""
 
     def __init__(self, schema: Any = None, check: Callable[[Any], object] | None = None) -> None:
         self.schema = schema
@@ -127,24 +127,24 @@ class AnswerType(Generic[T]):
 
 
 def text_of_reply(reply: Mapping[str, Any]) -> str | None:
-    """Of a chat completion, a completion or a response; None if it has no text."""
+    """The text of a chat completion, a completion or a response; None if it has no text."""
     choices = reply.get("choices")
     if isinstance(choices, list) and choices and isinstance(choices[0], dict):
         message = choices[0].get("message")
         content = message.get("content") if isinstance(message, dict) else choices[0].get("text")
-        return _joined(content) if isinstance(content, list) else content if isinstance(content, str) else None
+        return _join_texts(content) if isinstance(content, list) else content if isinstance(content, str) else None
     output = reply.get("output")
     if isinstance(output, list):
-        return _joined([part for each in output if isinstance(each, dict) for part in each.get("content") or ()])
+        return _join_texts([part for each in output if isinstance(each, dict) for part in each.get("content") or ()])
     return None
 
 
-def _joined(parts: Sequence[Any]) -> str:
+def _join_texts(parts: Sequence[Any]) -> str:
     return "".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
 
 
 class RowWindow:
-    """Finds rows by their places in a source that is read forward: the last ones are held."""
+    """Finds rows by their numbers in a source that is only read forward: the last rows are kept."""
 
     def __init__(self, source: RowSource) -> None:
         self._source = source
@@ -172,7 +172,8 @@ class AnswerReader(Generic[T]):
     open_app: Callable[[], Backstay]
     job_id: int
     requests: int
-    positions: "array[int] | None"  # of the items of the requests, of copies -1 - position; None: each has its own
+    # the position of each request's item; of a copy, -1 - position; None: each request has its own item
+    positions: "array[int] | None"
     endpoints: Sequence[Endpoint]
     type: AnswerType[T]
     rows: RowSource
@@ -242,7 +243,7 @@ class AnswerReader(Generic[T]):
 
     def _value(self, row: ResultRow, text: str | None) -> tuple[Any, AnswerError | None]:
         if row.state != ItemState.SUCCEEDED:
-            ended = ended_of(row)
+            ended = ended_request(row)
             kind = ended.code or "UNKNOWN"
             return None, AnswerError(kind, ended.message or "no reason was recorded", kind not in _FOR_GOOD)
         if row.flaw in _NO_ANSWERS:
@@ -251,7 +252,7 @@ class AnswerReader(Generic[T]):
             return None, None  # an embedding, or a call of a tool: it is in the reply
         try:
             return self.type.parse(text or ""), None
-        except Exception as problem:  # a check of the user's may raise anything
+        except Exception as problem:  # the user's own check may raise anything
             kind = Flaw.TRUNCATED.value if row.flaw == Flaw.TRUNCATED else INVALID
             return None, AnswerError(kind, _first_line(problem))
 

@@ -37,8 +37,8 @@ STOPPED: Final = AnswerError("not_sent", "the run was stopped before this row wa
 
 
 class RequestTally:
-    """Looks at every request before the first is sent: its worst cost under a budget, which ones are the same, and for
-    which models."""
+    """Checks every request before the first is sent: its maximum cost under a budget, whether it repeats another one,
+    and its model."""
 
     def __init__(self, weighed: WeighedRun | None, dedupe: bool) -> None:
         self._weighed = weighed
@@ -95,7 +95,7 @@ class PreparedMap:
 
 
 def prepare(rows: Any, prompt: Prompt, schema: Any, terms: MapTerms, rows_max: int | None = None) -> PreparedMap:
-    """Reads every row once. What is wrong is one error, which names the row and the column."""
+    """Reads every row once. Raises one error, which names the row and the column, if anything is wrong."""
     try:
         source = rows if isinstance(rows, RowSource) else open_rows(rows)
         return _prepare(source, CalledOnce(prompt) if callable(prompt) else prompt, schema, terms, rows_max)
@@ -121,7 +121,7 @@ def _prepare(source: RowSource, prompt: Prompt, schema: Any, terms: MapTerms, ro
     table = AnswerTable(source.columns, answer_type, terms.samples, terms.prefix)
     table.check()
     made = RowRequests(source.rows, RowPrompt(prompt, source.columns, terms.prompt), terms.id, terms.samples)
-    reading = run.destination.reading(terms.reading)
+    reading = run.destination.input_options(terms.reading)
     requests = RequestSource(source.name, Format.ROWS, lambda: made.entries(reading))
     tally = RequestTally(run.weigher(), run.dedupe)
     surveyed = survey(requests, tally)
@@ -154,7 +154,7 @@ def _refuse_bad_rows(surveyed: FileSurvey, terms: MapTerms, source: RowSource) -
 
 
 class EndedItems:
-    """Hears which items of a job ended, for a caller who wants answers as they come."""
+    """Collects the items of a job as they end, for callers that want answers as they come."""
 
     def __init__(self, tell: Callable[[list[int]], None]) -> None:
         self._tell = tell
@@ -172,7 +172,7 @@ class EndedItems:
 
 
 class MappedRun:
-    """Sends what is prepared. `stop` ends it cleanly, `hurry` at once; both may be called from any thread."""
+    """Sends the prepared requests. `stop` ends the run cleanly, `hurry` at once; both may be called from any thread."""
 
     def __init__(
         self, prepared: PreparedMap, retry_failed: bool = False, tell: Callable[[list[int]], None] | None = None
@@ -200,7 +200,7 @@ class MappedRun:
         thresholds = gc.get_threshold()
         collect_rarely()
         try:
-            known = await self._known()
+            known = await self._find_ended_job()
             if known is not None:
                 return self._results(known, STOPPED)
             return await self._send()
@@ -211,7 +211,7 @@ class MappedRun:
             await self.app.close()
 
     async def count_known(self) -> int:
-        """How many requests an earlier call has answered; no database is made for it."""
+        """How many requests an earlier call has answered. Does not create a database."""
         file = self.app.url.removeprefix("sqlite:///")
         if file != self.app.url and not os.path.exists(file):  # noqa: ASYNC240 - one look, in our own thread
             return 0
@@ -240,7 +240,7 @@ class MappedRun:
             known += len(await client.store.answers.known(client.owner, page, search))
         return known
 
-    async def _known(self) -> JobView | None:
+    async def _find_ended_job(self) -> JobView | None:
         """The job of the same call, if it has ended and there is nothing to send."""
         if self._order.new or self._order.retry_failed:
             return None
@@ -267,7 +267,7 @@ class MappedRun:
         def show(job_id: int) -> Any:
             if heard is not None:
                 heard.job_id = job_id
-            return self.view.opened(job_id)
+            return self.view.open(job_id)
 
         summary = await self._run.run(show)
         self._refuse(summary)

@@ -33,7 +33,7 @@ LOOK_SECONDS: Final = 0.1
 _CLOCK: Final = Clock()
 _STOPPING: Final = "stopping: calls under way finish first. Ctrl-C again cuts them off, and you may pay for them twice."
 
-Rows = Any  # a list or an iterator of texts, dicts or models, a frame, a dataset, or the path of a file
+Rows = Any  # a list or an iterator of strings, dicts or models, a frame, a dataset, or the path of a file
 
 
 @overload
@@ -56,7 +56,7 @@ def map(rows: Rows, prompt: Prompt, *, schema: Any = None, **options: Unpack[Map
         return _map(everything)
     started = _CLOCK.monotonic()
     tried = _map(first_rows(everything, schema, terms.sample))
-    if not _confirmed(tried, everything, terms):
+    if not _ask_to_continue(tried, everything, terms):
         return tried
     return _map(_after_sample(everything, tried, _CLOCK.monotonic() - started))
 
@@ -86,7 +86,7 @@ async def amap(rows: Rows, prompt: Prompt, *, schema: Any = None, **options: Unp
         raise
     finally:
         progress.close()
-    return await asyncio.to_thread(_ended, going.result(), prepared)
+    return await asyncio.to_thread(_finish_results, going.result(), prepared)
 
 
 @overload
@@ -121,7 +121,8 @@ def run_file(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a call would do. Costs are in dollars; None is unknown. Nothing was sent."""
+    """The plan of a call: how many requests it would send, and their cost in dollars; None is unknown. Nothing is
+    sent."""
 
     rows: int
     requests: int
@@ -190,7 +191,7 @@ def _dollars(micros: int | None) -> float | None:
 def _map(prepared: PreparedMap, retry_failed: bool = False) -> Results[Any]:
     run = MappedRun(prepared, retry_failed)
     results = _wait(run, BACKGROUND.start(run.go()), choose_progress(prepared.terms.progress))
-    return _ended(results, prepared)
+    return _finish_results(results, prepared)
 
 
 def _after_sample(everything: PreparedMap, tried: Results[Any], seconds: float) -> PreparedMap:
@@ -205,7 +206,7 @@ def _after_sample(everything: PreparedMap, tried: Results[Any], seconds: float) 
     return replace(everything, order=replace(order, budget_micros=left, reuse=reuse))
 
 
-def _ended(results: Results[Any], prepared: PreparedMap) -> Results[Any]:
+def _finish_results(results: Results[Any], prepared: PreparedMap) -> Results[Any]:
     results.again = lambda: _map(prepared, retry_failed=True)
     if prepared.terms.on_error == "raise":
         results.require_ok()
@@ -230,8 +231,8 @@ def _wait(run: MappedRun, going: "Future[T]", progress: ProgressLine) -> T:
     return going.result()
 
 
-def _confirmed(tried: Results[Any], everything: PreparedMap, terms: MapTerms) -> bool:
-    """Shows a few answers, what they cost and what all would cost, and asks before the rest."""
+def _ask_to_continue(tried: Results[Any], everything: PreparedMap, terms: MapTerms) -> bool:
+    """Shows the answers of the sample, their cost and a forecast, and asks whether to send the rest."""
     if terms.confirm is not None:
         return bool(terms.confirm(tried))
     for answer in tried:
@@ -246,7 +247,8 @@ def _confirmed(tried: Results[Any], everything: PreparedMap, terms: MapTerms) ->
 
 
 def _stream(prepared: PreparedMap, ordered: bool) -> Iterator[Answer[Any]]:
-    """Those that end while the run goes on, then the others: of earlier calls, of other processes, or not sent."""
+    """The answers that come while the run goes on, then the others: of earlier calls, of other processes, or not
+    sent."""
     ended: SimpleQueue[list[int]] = SimpleQueue()
     run, progress = MappedRun(prepared, tell=ended.put), choose_progress(prepared.terms.progress)
     going, given = BACKGROUND.start(run.go()), Positions()

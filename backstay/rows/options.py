@@ -1,4 +1,4 @@
-"""The options of `map` and its relatives, as what a run, a prompt and a reader need of them."""
+"""The options of `map` and its relatives, checked and translated into the terms of a run."""
 
 import json
 import math
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Lane = Literal["call", "background", "batch", "cheapest"]
 ReuseOption = Literal["always", "never"] | float  # or the maximal age of an answer, in seconds
 
-# What other libraries call these options.
+# The names of these options in other libraries.
 _OTHER_NAMES: Final = {
     **dict.fromkeys(("response_format", "response_model", "output_type", "return_format", "data_model"), "schema"),
     **dict.fromkeys(("max_output_tokens", "max_completion_tokens"), "max_tokens"),
@@ -35,8 +35,18 @@ _OTHER_NAMES: Final = {
     **dict.fromkeys(("max_workers", "max_concurrency", "workers"), "concurrency"),
 }
 _TEXTS: Final = (
-    *("model", "system", "provider", "base_url", "api_key_env", "api_key_command"),
-    *("price", "fallback", "label", "id", "nulls", "prefix"),
+    "model",
+    "system",
+    "provider",
+    "base_url",
+    "api_key_env",
+    "api_key_command",
+    "price",
+    "fallback",
+    "label",
+    "id",
+    "nulls",
+    "prefix",
 )
 _FLAGS: Final = ("reconcilable", "dedupe", "new", "wait", "progress")
 _FUNCTIONS: Final = ("check", "confirm")
@@ -49,7 +59,7 @@ _FLAG_NAMES: Final = {"max-output-tokens": "max_tokens", "prompt": "prompt", "fa
 
 
 class MapOptions(TypedDict, total=False):
-    """What `map`, `amap`, `imap`, `plan` and `run_file` take besides rows, prompt and schema, each of them by name."""
+    """The keyword options of `map`, `amap`, `imap`, `plan` and `run_file`."""
 
     model: str | None
     system: str | None
@@ -272,7 +282,7 @@ def _one_of(name: str, value: object, known: Sequence[str]) -> str:
 
 
 def in_python(error: UsageError) -> UsageError:
-    """An error of a lower layer, which knows options by the names that the commands have."""
+    """Rewrites an error of a lower layer, which names options as the commands do (`--budget` becomes `budget=`)."""
 
     def name(flag: re.Match[str]) -> str:
         return f"{_FLAG_NAMES.get(flag[1], flag[1].replace('-', '_'))}="
@@ -282,7 +292,7 @@ def in_python(error: UsageError) -> UsageError:
 
 
 def open_app(db: str | Path | None) -> Backstay:
-    """On the database that is given, that of the settings, or the user's own; as `backstay run` has it."""
+    """Opens the given database, that of the settings, or the user's own, in the order that `backstay run` has."""
     if isinstance(db, Path) or (db is not None and "://" not in db):
         db = f"sqlite:///{db}"
     url = db or settings.load().database_url

@@ -23,8 +23,8 @@ _CLOCK: Final = Clock()
 
 
 class LastState:
-    """The view of a run for another thread: the last state, and what was said. Who waits for the run draws it, so that
-    a notebook shows it below the right cell."""
+    """The view of a run for another thread: the last state, and the notes. The thread that waits for the run draws
+    them, so that a notebook shows them below the right cell."""
 
     def __init__(self) -> None:
         self.job_id: int | None = None
@@ -32,7 +32,7 @@ class LastState:
         self.said: list[str] = []
 
     @contextmanager
-    def opened(self, job_id: int) -> Iterator["LastState"]:
+    def open(self, job_id: int) -> Iterator["LastState"]:
         self.job_id = job_id
         yield self
 
@@ -43,7 +43,7 @@ class LastState:
         self.said.append(text)
 
     def end(self, summary: Summary) -> None:
-        """The answers say it."""
+        """Nothing to show: the caller gets the answers."""
 
 
 class Progress(Protocol):
@@ -52,7 +52,7 @@ class Progress(Protocol):
 
 
 class ProgressLine:
-    """Draws how a run stands, not too often."""
+    """Draws the state of a run, but not too often."""
 
     def __init__(self, shown: Progress | None) -> None:
         self._shown = shown
@@ -78,7 +78,7 @@ class ProgressLine:
 
 
 class TerminalProgress:
-    """One line that is written over."""
+    """One line that is overwritten."""
 
     def __init__(self) -> None:
         self._width = 0
@@ -95,7 +95,7 @@ class TerminalProgress:
 
 
 class PlainProgress:
-    """A line every half minute; nothing for a run that is over sooner."""
+    """A line every half minute; nothing for a shorter run."""
 
     def __init__(self) -> None:
         self._said_at = _CLOCK.monotonic()
@@ -108,11 +108,11 @@ class PlainProgress:
             sys.stderr.flush()
 
     def close(self) -> None:
-        """Its lines stay."""
+        """The lines stay."""
 
 
 class NotebookProgress:
-    """A display of a cell that is updated."""
+    """A display below a notebook cell, which is updated."""
 
     def __init__(self, display: Any) -> None:
         self._display = display
@@ -130,7 +130,7 @@ class NotebookProgress:
 
 
 def choose_progress(wanted: bool | None) -> ProgressLine:
-    """None: the one that fits where the output goes."""
+    """`wanted` None: the progress that fits the output, a notebook, a terminal or a log."""
     if wanted is False:
         return ProgressLine(None)
     display = _notebook_display()
@@ -140,7 +140,7 @@ def choose_progress(wanted: bool | None) -> ProgressLine:
 
 
 def _notebook_display() -> Any:
-    """IPython's own, inside a kernel; a terminal of IPython is a terminal."""
+    """IPython's display inside a kernel; None in a terminal, also in IPython's own."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is None or not hasattr(shell, "kernel"):
@@ -152,7 +152,8 @@ T = TypeVar("T")
 
 
 class BackgroundLoop:
-    """One daemon thread for each process: a fork has the object and not the thread, and starts its own."""
+    """The thread of the event loop of all calls, so that they work with and without an event loop of the caller. A fork
+    has this object but not the thread, and starts its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -160,16 +161,16 @@ class BackgroundLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
-        return asyncio.run_coroutine_threadsafe(work, self._running())
+        return asyncio.run_coroutine_threadsafe(work, self._ensure_loop())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Waits for the end. The caller's own event loop, if there is one, stands still so long."""
+        """Waits for the result. The caller's own event loop, if there is one, is blocked meanwhile."""
         return self.start(work).result()
 
     def call(self, function: Any) -> None:
-        self._running().call_soon_threadsafe(function)
+        self._ensure_loop().call_soon_threadsafe(function)
 
-    def _running(self) -> asyncio.AbstractEventLoop:
+    def _ensure_loop(self) -> asyncio.AbstractEventLoop:
         if self._pid != os.getpid():
             self._lock = threading.Lock() if self._pid is not None else self._lock  # the parent may have held it
         with self._lock:

@@ -55,15 +55,15 @@ Prompt = str | Path | Jinja | Image | File | Sequence[Any] | Mapping[str, Any] |
 
 @dataclass(frozen=True, slots=True)
 class PromptOptions:
-    """What is the same in every request."""
+    """The terms that are the same in every request."""
 
     system: str | None = None
     body: Mapping[str, Any] | None = None  # further members: temperature, a bound on the reply
-    nulls: str | None = None  # what stands in a prompt for a value that is missing; None: that is an error
+    nulls: str | None = None  # the text for a missing value; None: a missing value is an error
 
 
 class RowPrompt:
-    """Makes the requests of rows with these columns. What is wrong with the prompt itself is refused at once."""
+    """Makes the requests of rows with these columns. Raises UsageError if the prompt itself is wrong."""
 
     def __init__(self, prompt: Prompt, columns: Sequence[str], options: PromptOptions) -> None:
         self._options = options
@@ -255,7 +255,7 @@ class CalledOnce:
 
 
 def _plain(value: Any, row: Row) -> Any:
-    """What a function made, with its images and files written out."""
+    """The result of a prompt function, with its images and files written out."""
     match value:
         case Image() | File():
             write = _image_part if isinstance(value, Image) else _file_part
@@ -293,7 +293,7 @@ def _file_part(column: str, value: Any) -> dict[str, Any]:
 
 def _bytes_of(column: str, value: Any) -> tuple[bytes, str]:
     """The content of a file, and its name if it has one."""
-    if isinstance(value, Mapping) and (value.get("bytes") or value.get("path")):  # as Hugging Face has images
+    if isinstance(value, Mapping) and (value.get("bytes") or value.get("path")):  # the form of images at Hugging Face
         value = value.get("bytes") or value["path"]
     if isinstance(value, bytes):
         return value, ""
@@ -331,7 +331,7 @@ class RowRequests:
         self._samples = samples
 
     def entries(self, reading: InputOptions) -> Iterator[tuple[int, ParsedRequest | LineRefused]]:
-        """Each with the number of its request, from 1."""
+        """Every request with its number, from 1."""
         number = 0
         for at, row in enumerate(self._rows(), 1):
             for sample in range(self._samples):
@@ -344,7 +344,7 @@ class RowRequests:
     def _request(self, at: int, sample: int, row: Row, reading: InputOptions) -> ParsedRequest:
         label = f"row-{at}" if self._id_column is None else self._label(row)
         made = self._prompt.request(label if sample == 0 else f"{label}#{sample + 1}", row, reading, at - 1)
-        # A further sample of the same request is another one: what is not sent tells them apart.
+        # Several samples of the same request differ only in their metadata, which is not sent.
         return made if sample == 0 else made._replace(metadata=metadata_of_sample(sample + 1))
 
     def _label(self, row: Row) -> str:

@@ -22,12 +22,12 @@ from backstay.llm.lines import LineRefused, unseal
 from backstay.llm.row_files import Row, columns_of, open_row_file
 from backstay.rows.tables import LINES, TableWriter, check_table, open_table
 from backstay.run.collector import PAGE_ITEMS, FileOrder, LinePlace
-from backstay.run.result_file import MOVE_AWAY, ended_of
+from backstay.run.result_file import MOVE_AWAY, ended_request
 from backstay.run.summary import Summary
 from backstay.store.results import ResultRow
 
 STDOUT: Final = "-"
-INPUT: Final = "input."  # before the name of a column: that of the input, whatever the run has
+INPUT: Final = "input."  # before the name of a column: the column of the input, even if the run has one of this name
 NOT_DONE: Final = "not done yet"
 ANSWER, ERROR, COST, MODEL = "answer", "error", "cost", "model"
 RESULT_COLUMNS: Final = (ANSWER, ERROR, COST, MODEL)
@@ -42,7 +42,7 @@ class TableColumn(NamedTuple):
 
 
 class TablePlan(NamedTuple):
-    """What to write, and where."""
+    """The columns of the table, and its file."""
 
     path: str
     columns: tuple[TableColumn, ...]
@@ -54,7 +54,7 @@ class TablePlan(NamedTuple):
 
 
 def is_table(out: str | None, columns: str | None, text_only: bool) -> bool:
-    """Whether the results are to be a table: by the options, or by the name of the file."""
+    """Whether the results become a table, by the options or by the name of the file."""
     return columns is not None or text_only or (out is not None and Path(out).suffix.lower() in TABLES)
 
 
@@ -62,7 +62,7 @@ TABLES: Final = (".csv", ".tsv", ".parquet", ".pq", ".txt")
 
 
 def plan_table(out: str, columns: str | None, text_only: bool, source: RequestSource, survey: FileSurvey) -> TablePlan:
-    """What the options ask for; what cannot be done is refused before anything is sent."""
+    """The table that the options ask for. Raises UsageError before anything is sent."""
     if columns is not None and text_only:
         raise UsageError("--columns and --text-only are both given", hint="give one of them")
     assert source.file is not None, "a table is made of the rows of a file"
@@ -111,7 +111,7 @@ def _chosen_column(text: str, known: Sequence[str]) -> TableColumn:
 
 
 def _check_place(plan: TablePlan, source: str, rows: int) -> None:
-    """An earlier table of the same run is replaced; nothing else is."""
+    """Raises UsageError if the file exists and is not a table of this run: only such a table is replaced."""
     check_table(plan.path, plan.names, plan.bare)
     if not os.path.exists(plan.path) or os.path.getsize(plan.path) == 0:
         return
@@ -185,7 +185,7 @@ class _Entry(NamedTuple):
 
 
 def _entries(source: RequestSource, survey: FileSurvey) -> Iterator[_Entry]:
-    """Every row, those that could not be sent as well. The file must be what it was when it was surveyed."""
+    """Every row, also rows that could not be sent. The file must not have changed since its survey."""
     assert source.file is not None, "a table is made of the rows of a file"
     digest = Digest()
     both = zip(source.entries(), source.file.rows(), strict=False)
@@ -206,7 +206,7 @@ _KEPT: Final = "all answers are in the database: give the file as it was, and ru
 
 
 class AnswerPages:
-    """What came of the requests of a job, page by page in the order of the requests."""
+    """The results of a job, page by page in the order of its requests."""
 
     def __init__(self, client: Client, job_id: int) -> None:
         self._client = client
@@ -245,5 +245,5 @@ def _result_columns(
     found = {COST: None if micros is None else micros / MICROS_PER_DOLLAR, MODEL: model or request.model}
     if row.state == ItemState.SUCCEEDED:
         return {**found, ANSWER: answer_text(reply)}
-    ended = ended_of(row)
+    ended = ended_request(row)
     return {**found, ERROR: ": ".join(part for part in (ended.code, ended.message) if part) or "failed"}

@@ -22,7 +22,7 @@ COST, ERROR, SAMPLE = "cost", "error", "sample"
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """What a whole run used. Dollars; None is unknown."""
+    """The tokens and dollars of a whole run; None is unknown."""
 
     run_id: int
     cost: float | None
@@ -47,7 +47,7 @@ class Results(Sequence[Answer[T]], Generic[T]):
         self._figures = figures
         self._table = table
         self.again: Callable[[], Results[T]] | None = None  # sends the rows that failed once more
-        self._frame = frame  # that the rows came in, if it was one
+        self._frame = frame  # the frame of the rows, if they came in one
         self._page: tuple[int, list[Answer[T]]] = (0, [])
         self._counts: Counter[str] | None = None
 
@@ -108,7 +108,7 @@ class Results(Sequence[Answer[T]], Generic[T]):
     def values(self) -> list[T]:
         """The values of all rows, in their order. Raises `RowsFailed` if a row failed."""
         self.require_ok()
-        return [answer.value for answer in self]  # type: ignore[misc]  # an embedding has none
+        return [answer.value for answer in self]  # type: ignore[misc]  # an embedding has no value
 
     def require_ok(self) -> None:
         failed = next((answer for answer in self if answer.error is not None), None)
@@ -117,7 +117,7 @@ class Results(Sequence[Answer[T]], Generic[T]):
             hint = "look at .errors, or try them again with .retry_failed()"
             raise RowsFailed(f"{said}: {failed.error.kind}: {failed.error.message}", hint=hint)
 
-    def _counted(self) -> Counter[str]:
+    def _count_by_error(self) -> Counter[str]:
         """Answers by kinds of errors; "" are good, "reused" are good as well."""
         if self._counts is None:
             kinds = (each.error.kind if each.error else "reused" if each.reused else "" for each in self)
@@ -125,7 +125,7 @@ class Results(Sequence[Answer[T]], Generic[T]):
         return self._counts
 
     def summary(self) -> MapSummary:
-        counts = self._counted()
+        counts = self._count_by_error()
         good = counts[""] + counts["reused"]
         errors = {kind: count for kind, count in sorted(counts.items()) if kind not in ("", "reused")}
         figures = self._figures
@@ -180,7 +180,7 @@ class Results(Sequence[Answer[T]], Generic[T]):
         return _library("datasets").Dataset.from_dict(self._columns())
 
     def to_frame(self) -> Any:
-        """The kind of frame that the rows came in; pandas otherwise."""
+        """A frame of the same kind as the rows came in; otherwise of pandas."""
         if _is_of(self._frame, "polars"):
             return self.to_polars()
         return self.to_dataset() if _is_of(self._frame, "datasets") else self.to_pandas()

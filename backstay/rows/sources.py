@@ -39,7 +39,7 @@ class RowSource:
 
 
 def open_rows(source: Any) -> RowSource:
-    """Text is the path of a file; a list of texts has the one column `row`. An iterator is read here, to its end."""
+    """A string is the path of a file; a list of strings has one column, `row`. An iterator is read here, to its end."""
     if isinstance(source, str | PathLike):
         return _of_file(fspath(source))
     match type(source).__module__.partition(".")[0]:
@@ -53,7 +53,7 @@ def open_rows(source: Any) -> RowSource:
         raise UsageError(f"rows cannot be one {type(source).__name__}", hint=TAKEN)
     if isinstance(source, Iterator):
         return _of_iterator(source)
-    return _made("the rows", RowKind.LIST, lambda: _numbered(source))
+    return _make_source("the rows", RowKind.LIST, lambda: _number_rows(source))
 
 
 def _frame_of(source: Any) -> Any:
@@ -80,19 +80,19 @@ def _of_file(path: str) -> RowSource:
 def _of_iterator(source: Iterator[Any]) -> RowSource:
     """Read once, into a temporary file, so that it can be read again."""
     spooled = open_temporary()
-    for row in _numbered(source):
+    for row in _number_rows(source):
         pickle.dump(row, spooled)
     end = spooled.tell()
 
     def rows() -> Iterator[Row]:
         at = 0
         while at < end:
-            spooled.seek(at)  # two may read at the same time
+            spooled.seek(at)  # another reader may have moved it
             row: Row = pickle.load(spooled)
             at = spooled.tell()
             yield row
 
-    return _made("the rows", RowKind.ITERATOR, rows)
+    return _make_source("the rows", RowKind.ITERATOR, rows)
 
 
 def _of_pandas(source: Any) -> RowSource:
@@ -116,8 +116,8 @@ def _of_dataset(source: Any) -> RowSource:
     if isinstance(source, Mapping):
         splits = ", ".join(map(str, source))
         raise UsageError(f"rows cannot be all splits of a dataset: {splits}", hint="give one, such as dataset['train']")
-    columns = list(source.column_names or ()) or names_in(_numbered(source))
-    return RowSource("the dataset", RowKind.DATASET, columns, lambda: _numbered(source))
+    columns = list(source.column_names or ()) or names_in(_number_rows(source))
+    return RowSource("the dataset", RowKind.DATASET, columns, lambda: _number_rows(source))
 
 
 def _of_tuples(kind: RowKind, columns: list[str], tuples: Callable[[], Iterable[tuple[Any, ...]]]) -> RowSource:
@@ -131,11 +131,11 @@ def _of_tuples(kind: RowKind, columns: list[str], tuples: Callable[[], Iterable[
     return RowSource("the frame", kind, columns, rows)
 
 
-def _made(name: str, kind: RowKind, rows: Callable[[], Iterator[Row]]) -> RowSource:
+def _make_source(name: str, kind: RowKind, rows: Callable[[], Iterator[Row]]) -> RowSource:
     return RowSource(name, kind, names_in(rows()), rows)
 
 
-def _numbered(values: Iterable[Any]) -> Iterator[Row]:
+def _number_rows(values: Iterable[Any]) -> Iterator[Row]:
     for number, value in enumerate(values, 1):
         yield _plain_row(number, _pairs(number, value))
 
@@ -154,7 +154,8 @@ def _pairs(number: int, value: Any) -> Iterable[tuple[str, Any]]:
 
 
 def _is_record(value: Any) -> bool:
-    """Whether it is one Pydantic model or dataclass: these can be iterable, and are no list of rows."""
+    """Whether the value is one Pydantic model or dataclass: it may be iterable, but it is one row, not a list of
+    rows."""
     if isinstance(value, type):
         return False
     return is_dataclass(value) or callable(getattr(value, "model_dump", None))

@@ -38,8 +38,8 @@ def open_table(path: str | Path, columns: Sequence[str], bare: bool = False) -> 
     `bare` writes the one column there is without its name: a text, or in JSON Lines a JSON value, per line.
     """
     place = Path(os.path.realpath(path))
-    suffix = _known_suffix(path, columns, bare)
-    with _replaced(place, path) as file, _telling(path):
+    suffix = _require_suffix(path, columns, bare)
+    with _replace_file(place, path) as file, _explain_errors(path):
         match suffix:
             case ".csv" | ".tsv":
                 with _csv_writer(file, columns, SUFFIXES[suffix], bare) as lines:
@@ -56,13 +56,13 @@ def open_table(path: str | Path, columns: Sequence[str], bare: bool = False) -> 
 
 
 def check_table(path: str | Path, columns: Sequence[str], bare: bool = False) -> None:
-    """Refuses, before there is anything to write, a place where no such table can be written."""
-    _known_suffix(path, columns, bare)
+    """Raises UsageError, before anything is sent, if the table could not be written."""
+    _require_suffix(path, columns, bare)
     with _part_file(Path(os.path.realpath(path)), path) as (part, _):
         part.unlink()
 
 
-def _known_suffix(path: str | Path, columns: Sequence[str], bare: bool) -> str:
+def _require_suffix(path: str | Path, columns: Sequence[str], bare: bool) -> str:
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
         raise UsageError(f"{path} is not a table", hint="its name must end in .csv, .tsv, .jsonl, .parquet or .txt")
@@ -75,11 +75,11 @@ def _known_suffix(path: str | Path, columns: Sequence[str], bare: bool) -> str:
 
 
 @contextmanager
-def _replaced(place: Path, shown: str | Path) -> Iterator[IO[bytes]]:
+def _replace_file(place: Path, shown: str | Path) -> Iterator[IO[bytes]]:
     with _part_file(place, shown) as (part, file):
         try:
             yield file
-            with _telling(shown):
+            with _explain_errors(shown):
                 file.flush()
                 os.fsync(file.fileno())
                 os.replace(part, place)
@@ -91,7 +91,8 @@ def _replaced(place: Path, shown: str | Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _part_file(place: Path, shown: str | Path) -> Iterator[tuple[Path, IO[bytes]]]:
-    """The file that becomes the table, locked: two runs must not write into one. What a crash left is emptied."""
+    """The file that becomes the table, locked, because two runs must not write to it. Lines that a crash left are
+    removed."""
     if place.is_dir():
         raise UsageError(f"{shown} is a folder", hint="name a file in it")
     part = place.with_name(f".{place.name}.backstay-part")
@@ -120,7 +121,7 @@ def _lock(file: IO[bytes], shown: str | Path) -> None:
 
 
 @contextmanager
-def _telling(shown: str | Path) -> Iterator[None]:
+def _explain_errors(shown: str | Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -167,7 +168,7 @@ def _csv_writer(file: IO[bytes], columns: Sequence[str], delimiter: str, bare: b
 
 
 def _cell(value: Any) -> str:
-    """As a person writes it: nothing is empty, and lists and objects are JSON."""
+    """The text of a value in a CSV file: None is empty, lists and objects are JSON."""
     match value:
         case None:
             return ""
@@ -232,7 +233,8 @@ class _ParquetWriter:
     def close(self) -> None:
         self._spool()
         arrow, end = self._arrow, self._spooled.tell()
-        # A column of numbers and texts is text. Without any value it is, too: few programs read a column of nothing.
+        # A column with numbers and texts becomes text. So does a column without any value: few programs read the type
+        # null.
         texts = {column for column, kind in self._types.items() if kind is None or arrow.types.is_null(kind)}
         schema = arrow.schema(
             [(column, arrow.string() if column in texts else self._types[column]) for column in self._columns]

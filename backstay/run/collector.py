@@ -17,7 +17,7 @@ from backstay.llm.fallbacks import Fallback
 from backstay.llm.lines import unseal
 from backstay.llm.providers import provider_named, provider_of_url
 from backstay.run.output import ResultFiles
-from backstay.run.result_file import Ended, Positions, ended_of
+from backstay.run.result_file import EndedRequest, Positions, ended_request
 from backstay.store.results import Copy, ResultRow
 from backstay.store.store import Store
 
@@ -30,7 +30,8 @@ class LinePlace(NamedTuple):
 
 
 class FileOrder:
-    """Four bytes for a request, so that it can be told of a million which are copies."""
+    """The order of the requests of a file, with their copies. It needs four bytes for a request, so millions fit in
+    memory."""
 
     def __init__(self) -> None:
         self._items = array("i")  # by number: one more than the position of the item that it is a copy of, or 0
@@ -60,7 +61,8 @@ T = TypeVar("T")
 
 
 class Collector:
-    """Hears which items ended here, and looks for those that ended elsewhere. Files are written in a thread."""
+    """Collects the items that ended in this process, and looks for items that another process ended. A thread writes
+    the files."""
 
     def __init__(
         self,
@@ -80,19 +82,21 @@ class Collector:
         self._chat = chat
         self._places = places
         self._retries: int | None = None  # of the job, when the first line was written
-        self._unknown = False  # a line says that the outcome is unknown: it may become known yet
+        self._unknown = False  # a line says that the outcome is unknown, which may change
         self._ended: list[ResultRow] = []
         self._unread: list[int] = []
         self._size = 0
 
     def __call__(self, event: Event) -> None:
-        """Listens to the engine: what it settled is committed, and need not be read again unless it is much."""
+        """Listens to the engine. Settled items are committed, so they are not read again, unless there are very
+        many."""
         if not isinstance(event, ItemsSettled):
             return
         for settled, body in zip(event.settlements, event.bodies, strict=True):
             if settled.state not in TERMINAL or job_of(settled.id) != self._job_id:
                 continue
-            known = settled.attempt is not None and self._places is None  # an event does not say who answered
+            # an event does not name the provider that answered
+            known = settled.attempt is not None and self._places is None
             if body and known and settled.attempt is not None and self._size < HELD_CHARACTERS_MAX:
                 self._ended.append(_row(settled, settled.attempt, body))
                 self._size += len(settled.attempt.result or "") + len(body)
@@ -104,7 +108,8 @@ class Collector:
         return self._files.succeeded + self._files.failed
 
     async def write(self) -> None:
-        """Writes what was heard of; first of all, what earlier tries and others have brought."""
+        """Writes the items that were collected; the first call also writes those of earlier tries and of other
+        processes."""
         if self._retries is None:
             self._retries = await self._jobs.retries(self._job_id)
             self._ended, self._unread, self._size = [], [], 0  # may have been retried before; the database knows
@@ -121,7 +126,8 @@ class Collector:
             await self._write(await self._results.of_items(items))
 
     async def _drop_torn(self) -> None:
-        """What was cut out of the results may be copies only, whose item still has its line."""
+        """Somebody may have cut the lines of copies out of the results. All lines of their items are removed, and
+        written again."""
         torn = Positions()
         async for item, number in self._results.copies(self._job_id):
             if self._files.lacks_copy(position_of(item), number):
@@ -133,40 +139,41 @@ class Collector:
         """Writes every ended item that has no line yet, no matter which process ended it."""
         async for page in self._results.ended_items(self._job_id):
             ended = ((item, state == ItemState.SUCCEEDED) for item, state in page)
-            for missing in _pages(item for item, ok in ended if self._files.missing(position_of(item), ok)):
+            for missing in _pages(item for item, ok in ended if self._files.lacks_line(position_of(item), ok)):
                 await self._write(await self._results.of_items(missing))
 
     async def finish(self) -> None:
-        """Writes the rest. What was retried, or has a late result by now, has an old failure in the errors."""
+        """Writes the remaining lines, and rewrites the errors: an item that was retried or has a late result by now has
+        an old failure there."""
         await self.write()
         if self._unknown or await self._jobs.retries(self._job_id) != self._retries:
             await self._files.renew_errors(self._failures())
         await self.catch_up()
 
-    async def _failures(self) -> AsyncIterator[Ended]:
+    async def _failures(self) -> AsyncIterator[EndedRequest]:
         async for page in self._results.ended_items(self._job_id):
             for failed in _pages(item for item, state in page if state != ItemState.SUCCEEDED):
-                for ended in await self._named(await self._results.of_items(failed)):
+                for ended in await self._with_copies(await self._results.of_items(failed)):
                     yield ended
 
     async def finish_ordered(self) -> None:
         """Writes everything at once, in the order of requests."""
         await self._files.rewrite_in_order(self._in_order())
 
-    async def _in_order(self) -> AsyncIterator[Ended]:
+    async def _in_order(self) -> AsyncIterator[EndedRequest]:
         order = FileOrder()
         if self._copies:
             async for item, number in self._results.copies(self._job_id):
                 order.add(position_of(item), number)
         items = (await self._jobs.get(self._job_id, self._owner)).total
         for page in _pages(order.places(items)):
-            for ended in await self._standing_at(page):
+            for ended in await self._read_places(page):
                 yield ended
 
-    async def _standing_at(self, places: Sequence[LinePlace]) -> list[Ended]:
-        """Those that have ended."""
+    async def _read_places(self, places: Sequence[LinePlace]) -> list[EndedRequest]:
+        """The items at these places that have ended."""
         items = sorted({item_id(self._job_id, place.position) for place in places})
-        ended = {position_of(row.id): self._ended_of(row) for row in await self._results.of_items(items)}
+        ended = {position_of(row.id): self._ended_request(row) for row in await self._results.of_items(items)}
         copies = [(item_id(self._job_id, at), number) for at, number in places if number is not None]
         names = await self._results.copies_named(copies) if copies else {}
         return [
@@ -179,17 +186,17 @@ class Collector:
 
     async def _write(self, rows: Sequence[ResultRow]) -> None:
         self._unknown = self._unknown or any(row.flaw == Flaw.UNKNOWN for row in rows)
-        ended = await self._named(rows)
+        ended = await self._with_copies(rows)
         await asyncio.to_thread(self._files.write, ended)
 
-    async def _named(self, rows: Sequence[ResultRow]) -> list[Ended]:
+    async def _with_copies(self, rows: Sequence[ResultRow]) -> list[EndedRequest]:
         copies: dict[int, list[Copy]] = {}
         if self._copies and rows:
             copies = await self._results.copies_of([row.id for row in rows])
-        return [self._ended_of(row, copies.get(row.id, ())) for row in rows]
+        return [self._ended_request(row, copies.get(row.id, ())) for row in rows]
 
-    def _ended_of(self, row: ResultRow, copies: Sequence[Copy] = ()) -> Ended:
-        ended = ended_of(row if self._chat is None else self._chat.translate(row), copies)
+    def _ended_request(self, row: ResultRow, copies: Sequence[Copy] = ()) -> EndedRequest:
+        ended = ended_request(row if self._chat is None else self._chat.translate(row), copies)
         return ended if self._places is None else ended._replace(answered_by=self._places.of_row(row))
 
 
@@ -204,7 +211,8 @@ class AnswerPlaces:
         return Fallback(endpoint.api, endpoint.model or _model_of(endpoint.api, row.body))
 
     def count(self, answered: Iterable[tuple[str, int]]) -> dict[str, int]:
-        """How many each answered, by provider, and of a fallback by its model, in the order of the endpoints."""
+        """How many requests each provider answered; a fallback counts under its model. In the order of the
+        endpoints."""
         by_handler, found = dict(answered), dict[str, int]()
         for name, endpoint in self._endpoints.items():
             shown = endpoint.api if endpoint.model is None else f"{endpoint.api}:{endpoint.model}"
@@ -255,7 +263,7 @@ def _pages(all_of: Iterable[T]) -> Iterator[list[T]]:
 
 
 def _row(settled: Settlement, attempt: Attempt, body: str) -> ResultRow:
-    """What the store would show of it."""
+    """The row that the store would return for a settlement."""
     return ResultRow(
         settled.id,
         settled.state,

@@ -1,4 +1,5 @@
-"""What the user said about which service gets the requests, with which key, and where they go if it does not answer."""
+"""The options about the service that gets the requests: its address, its key, and the fallbacks if it does not
+answer."""
 
 import os
 import re
@@ -20,7 +21,7 @@ CHEAPEST: Final = "cheapest"
 
 
 class Destination(NamedTuple):
-    """What the user said about which service gets the requests, and how it gets them."""
+    """The options about the service that gets the requests, as the user gave them."""
 
     provider: str | None
     base_url: str | None
@@ -66,8 +67,8 @@ class Destination(NamedTuple):
         return {} if self.fallback is None else parse_fallbacks(self.fallback)
 
     def of_fallback(self, api: str) -> "Destination":
-        """A fallback is called at the provider's own address with its own key: what is said here is for the first
-        provider."""
+        """The options for a fallback: it is called at its own address with its own key, so URL, key and headers given
+        here are left out."""
         return Destination(api, None, max_output_tokens=self.max_output_tokens, schema=self.schema)
 
     def check_fallbacks(self) -> None:
@@ -78,7 +79,7 @@ class Destination(NamedTuple):
             self.of_fallback(fallback.api).url(fallback.api)
 
     def require_key(self, api: str, line: int | None = None, whose: str = "") -> None:
-        """Refuses what would only be refused by the service, where that is certain before anything is sent."""
+        """Raises UsageError for a missing key or address, before anything is sent and refused by the service."""
         key_env, own = self.key_env(api), _access_of(api)
         if own.check_ready is not None:
             own.check_ready(self.url(api), self.lane in ("batch", CHEAPEST), bool(os.environ.get(key_env)))
@@ -116,7 +117,7 @@ class Destination(NamedTuple):
         return {api: self.api_key_command}
 
     def require_keys(self, providers: Mapping[str, int]) -> None:
-        """Of all providers that a file needs, each with the first line that is for it."""
+        """Checks all providers that a file needs; each comes with the number of its first line."""
         self.check_one_key(providers)
         for api, line in sorted(providers.items(), key=lambda found: found[1]):
             self.require_key(api, None if len(providers) == 1 else line)
@@ -138,7 +139,7 @@ class Destination(NamedTuple):
                 raise UsageError(f"{option} works with one provider only; the file has requests for {names}", hint=hint)
 
     def only(self, api: str) -> "OnlyPath | None":
-        """The path of the requests that can be sent so, if not all can."""
+        """The only path that the chosen lane can send; None: any path."""
         from backstay.llm.endpoint import Lane
         from backstay.llm.formats import OnlyPath
         from backstay.llm.providers import check_lane, provider_named
@@ -149,7 +150,7 @@ class Destination(NamedTuple):
         option = "--lane background" if kind is Lane.BACKGROUND else "--reconcilable"
         return None if path is None else OnlyPath(path, option, kind is Lane.BACKGROUND)
 
-    def reading(self, base: "InputOptions") -> "InputOptions":
+    def input_options(self, base: "InputOptions") -> "InputOptions":
         """How a file is read: for one provider, or each line for its own."""
         from backstay import settings
         from backstay.llm.endpoint import DEFAULT_API
@@ -189,7 +190,7 @@ class Destination(NamedTuple):
 
 
 def own_settings(api: str) -> "ProviderSettings":
-    """What the settings file says about a provider."""
+    """The settings of a provider."""
     from backstay import settings
     from backstay.llm.providers import provider_named
 

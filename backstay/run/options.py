@@ -1,4 +1,4 @@
-"""What the user said about a run: where requests go, how fast and for how much."""
+"""The options of a run: where requests go, how fast, and what they may cost."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ NEVER: Final = Reuse(wanted=False)
 
 
 class RunOptions(NamedTuple):
-    """What the user said about where requests go, how fast and for how much."""
+    """Where requests go, how fast, and what they may cost, as the user gave it."""
 
     base_url: str | None
     provider: str | None
@@ -66,7 +66,7 @@ class RunOptions(NamedTuple):
         return Destination(*(getattr(self, name) for name in Destination._fields))
 
     def check(self) -> None:
-        """What can be refused before the file is read."""
+        """Raises UsageError for options that are wrong whatever the file contains."""
         from backstay.llm.fallbacks import Route
 
         if self.lane == CHEAPEST:
@@ -81,8 +81,9 @@ class RunOptions(NamedTuple):
             self.order([Route(api, tuple(self.destination.fallbacks))], out="-")
 
     def fit(self, surveyed: "FileSurvey") -> "RunOptions":
-        """Refuses requests that are too few for a batch of their provider. The cheapest lane then is that of calls, if
-        there is nothing for a batch; what is too little beside others it calls later."""
+        """Raises UsageError if the requests are too few for a batch of their provider. With `--lane cheapest`, a file
+        without enough requests for any batch is sent as calls; if only some models have too few, these are called
+        later."""
         from backstay.llm.endpoint import Lane
 
         if self.lane not in (Lane.BATCH, CHEAPEST) or not (few := too_few_for_batches(surveyed)):
@@ -96,13 +97,13 @@ class RunOptions(NamedTuple):
         )
 
     def weigher(self) -> "WeighedRun | None":
-        """Looks at every request's cost, under a budget."""
+        """Checks the cost of every request; None: there is no budget."""
         from backstay.run.submission import WeighedRun
 
         return None if self.budget is None else WeighedRun(lambda route: self.order([route], out="-"))
 
     def order(self, routes: "Iterable[Route]", **more: Any) -> "Order":
-        """For a file whose requests go these ways."""
+        """The order for a file whose requests have these routes."""
         from backstay.llm.endpoint import Lane
         from backstay.run.submission import Order, ProviderTerms
 
@@ -126,7 +127,7 @@ class RunOptions(NamedTuple):
         )
 
     def _endpoints(self, ways: "Sequence[Route]", lane: "Lane") -> "Endpoint":
-        """That of the first way, with the others beside it."""
+        """The endpoint of the first route, with the endpoints of the others beside it."""
         first, *others = [
             replace(self._endpoint(way.api, lane), then=tuple(map(self._fallback_endpoint, way.fallbacks)))
             for way in ways
@@ -134,7 +135,8 @@ class RunOptions(NamedTuple):
         return replace(first, beside=tuple(other.dump() for other in others))
 
     def _terms(self, api: str) -> "ProviderTerms":
-        """An option wins over the settings of the provider. Of two bounds on calls at once the lower one counts."""
+        """The limits of one provider. An option wins over the settings, but of two limits on simultaneous calls the
+        lower one counts."""
         from backstay.run.submission import ProviderTerms
 
         own = own_settings(api)
@@ -160,7 +162,7 @@ class RunOptions(NamedTuple):
         return replace(found, schema=schema, reasks=reasks_of(self.schema, self.reasks))
 
     def _fallback_endpoint(self, fallback: "Fallback") -> str:
-        """As it is stored. A lost call cannot be found there."""
+        """The endpoint of a fallback, as it is stored. A lost call cannot be found at a fallback."""
         from backstay.llm.endpoint import Lane
         from backstay.llm.providers import provider_named
 
@@ -179,7 +181,8 @@ def reasks_of(schema: "AnswerSchema | None", given: int | None) -> int:
 
 
 def too_few_for_batches(surveyed: "FileSurvey") -> list[tuple[str, int, int]]:
-    """The models that have too few requests for a batch: their numbers, and the least."""
+    """The models that have too few requests for a batch, each with its number of requests and the provider's
+    minimum."""
     from backstay.llm.providers import provider_named, provider_of_url
 
     found = []

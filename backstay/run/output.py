@@ -31,7 +31,7 @@ from backstay.core.errors import BackstayError, UsageError
 from backstay.run.result_file import (
     AFRESH,
     MOVE_AWAY,
-    Ended,
+    EndedRequest,
     FoundLine,
     Positions,
     ResultFile,
@@ -85,7 +85,7 @@ class FailureStream:
         sys.stderr.flush()
 
     def release(self) -> None:
-        """It is not ours to close."""
+        """Stderr stays open: others use it too."""
 
     abandon = release
 
@@ -96,12 +96,12 @@ Sink = ResultFile | ResultStream | FailureStream
 
 
 def errors_path(out: Path) -> Path:
-    """Where the failures go: results.jsonl has results.errors.jsonl beside it."""
+    """The file of failures: results.jsonl has results.errors.jsonl beside it."""
     return out.with_name(f"{out.stem}.errors{out.suffix}")
 
 
 def is_stream(out: str | Path) -> bool:
-    """Whether it is something that can only be written to, and not read back or replaced."""
+    """Whether the path can only be written to, such as a pipe, and not be read back or replaced."""
     if str(out) == STDOUT or str(out).startswith(("/dev/std", "/dev/fd/", "/proc/")):
         return True  # whatever it leads to at the moment
     try:
@@ -175,8 +175,8 @@ class ResultFiles:
                 said = f"{where} holds results of job {self.job_id} of another database"
                 raise UsageError(said, hint=MOVE_AWAY)
 
-    def missing(self, position: int, ok: bool = False) -> bool:
-        """Whether an item that ended so has no line yet. One that failed before and succeeded now lacks one, too."""
+    def lacks_line(self, position: int, ok: bool = False) -> bool:
+        """Whether the line of an item is missing: in the results if it succeeded (`ok`), otherwise in both files."""
         return position not in self._in_results and (ok or position not in self._in_errors)
 
     def lacks_copy(self, position: int, number: int) -> bool:
@@ -184,7 +184,7 @@ class ResultFiles:
         return position in self._in_results and number not in self._copies_found
 
     def drop_results(self, dropped: Positions) -> None:
-        """Takes away all lines of these items, so that they are written again, whole."""
+        """Removes all lines of these items, so that they are written again completely."""
         with self._lock:
             self._in_results = _drop_lines(self._results, dropped)
 
@@ -198,12 +198,12 @@ class ResultFiles:
         """How many items have a line in the errors."""
         return len(self._in_errors)
 
-    def write(self, rows: Iterable[Ended]) -> int:
+    def write(self, rows: Iterable[EndedRequest]) -> int:
         """Appends the lines of items that have none yet, and returns how many items these are."""
         with self._lock:
             return self._write(rows)
 
-    def _write(self, rows: Iterable[Ended]) -> int:
+    def _write(self, rows: Iterable[EndedRequest]) -> int:
         results = _Pending(self._job, self._results, self._in_results)
         errors = _Pending(self._job, self._errors, self._in_errors)
         try:
@@ -226,7 +226,7 @@ class ResultFiles:
         assert self.job_id is not None, "results belong to a job"
         return self.job_id
 
-    async def renew_errors(self, rows: AsyncIterable[Ended]) -> None:
+    async def renew_errors(self, rows: AsyncIterable[EndedRequest]) -> None:
         """Rewrites the failures: earlier ones may run again, have succeeded, or have failed in another way."""
         with ExitStack() as replaced:
             errors = _Pending(self._job, *_afresh(self._errors, self._in_errors, replaced))
@@ -237,11 +237,11 @@ class ResultFiles:
         self._in_errors, self._overtaken = errors.positions, False
 
     def _drop_failures(self) -> None:
-        """Those that have succeeded since."""
+        """The items in the errors that have succeeded since."""
         if isinstance(self._errors, ResultFile):
             self._in_errors, self._overtaken = _drop_lines(self._errors, self._in_results), False
 
-    async def rewrite_in_order(self, rows: AsyncIterable[Ended]) -> None:
+    async def rewrite_in_order(self, rows: AsyncIterable[EndedRequest]) -> None:
         """Rewrites both files from all ended items, in the order in which they are given.
 
         A stream gets those that it has not got yet, so for one in order nothing is written before.
@@ -256,7 +256,7 @@ class ResultFiles:
         self._in_results, self._in_errors, self._overtaken = results.positions, errors.positions, False
 
     def sync(self) -> None:
-        """Waits until what was written is on the disk."""
+        """Waits until all written lines are on the disk."""
         for sink in (self._results, self._errors):
             if isinstance(sink, ResultFile):
                 sink.sync()
@@ -287,7 +287,7 @@ class ResultFiles:
         try:
             self.close()
         except BackstayError:
-            if error is None:  # else the first failure is the one to tell
+            if error is None:  # otherwise the first failure is raised
                 raise
 
 
@@ -303,7 +303,7 @@ class _Pending:
         self._waiting: list[int] = []
         self._bytes = 0
 
-    def add(self, ended: Ended) -> None:
+    def add(self, ended: EndedRequest) -> None:
         if ended.number is not None:
             if ended.position not in self.positions:
                 return  # it has no place in a file without its item, which may have ended otherwise a moment ago
@@ -330,15 +330,15 @@ class _Pending:
 
 def _afresh(sink: Sink, positions: Positions, replaced: ExitStack) -> tuple[Sink, Positions]:
     if isinstance(sink, ResultFile):
-        return replaced.enter_context(sink.replacing()), Positions()
+        return replaced.enter_context(sink.replace_file()), Positions()
     return sink, positions
 
 
 def _drop_lines(sink: Sink, dropped: Positions) -> Positions:
     """Rewrites a file without the lines of the items to drop; returns the items whose lines are left."""
-    assert isinstance(sink, ResultFile), "only what is in a file can be taken out again"
+    assert isinstance(sink, ResultFile), "lines can be removed from a file only"
     kept = Positions()
-    with sink.replacing() as fresh:
+    with sink.replace_file() as fresh:
         for position, line in sink.lines():
             if position not in dropped:
                 kept.add(position)

@@ -26,21 +26,21 @@ LATE_RESULT: Final = "late_result"
 CANCELLED: Final = "batch_cancelled"
 SKIPPED: Final = "skipped"
 
-# Every line begins with this and one of the ids below, so that whose it is can be told without parsing the reply in it.
+# Every line begins with this and an id, so the item of a line is known without parsing the reply in it.
 OPENING: Final = b'{"id":"batch_req_'
 HEAD: Final = re.compile(rb'\{"id":"batch_req_([0-9]{1,11})-([0-9]{1,9})(?:-([0-9]{1,9}))?","custom_id":')
 
-_ERROR_STATUS_MIN = 400  # from here on the provider's own answer says what went wrong
+_ERROR_STATUS_MIN = 400  # from this status on, the provider's own answer explains the failure
 _CODES: Final = {Flaw.UNKNOWN.value: OUTCOME_UNKNOWN, Flaw.LATE.value: LATE_RESULT}
 _NO_REASON = "no reason was recorded"
 _WAS_CANCELLED = "the job was cancelled before this request was done"
 
 
-class Ended(NamedTuple):
-    """An item that has ended. `response` is what the provider answered, as the text of a Batch `response` object.
+class EndedRequest(NamedTuple):
+    """A request whose item has ended. `response` is the provider's answer, as the text of a Batch `response` object.
 
     `copies` are further requests that this one item answers for, and whose lines go with its own. In a file in the
-    order of requests they stand elsewhere: then each is an Ended of its own, with its `number`.
+    order of requests they stand elsewhere: then each is an EndedRequest of its own, with its `number`.
     """
 
     position: int
@@ -56,10 +56,10 @@ class Ended(NamedTuple):
     answered_by: Fallback | None = None  # the provider and the model that it ended with, in a run with fallbacks
 
 
-def ended_of(row: ResultRow, copies: Sequence[Copy] = ()) -> Ended:
-    """An ended item as the store shows it."""
+def ended_request(row: ResultRow, copies: Sequence[Copy] = ()) -> EndedRequest:
+    """An ended item of the store, as the request that it answers."""
     request = unseal(row.body)
-    return Ended(
+    return EndedRequest(
         position_of(row.id),
         request.custom_id,
         row.state == ItemState.SUCCEEDED,
@@ -80,7 +80,7 @@ def _code(row: ResultRow) -> str | None:
     return _CODES.get(row.flaw or "", row.flaw) if row.flaw and row.state == ItemState.FAILED else row.error_code
 
 
-def lines_of(job_id: int | str, ended: Ended) -> bytes:
+def lines_of(job_id: int | str, ended: EndedRequest) -> bytes:
     """The line of the item, after those of its copies: a cut never leaves an item's line without them."""
     kept = "" if ended.metadata is None else f',"metadata":{ended.metadata}'
     if ended.answered_by is not None:
@@ -101,7 +101,7 @@ def _one_line(text: str) -> str:
     return text
 
 
-def _error(ended: Ended) -> str:
+def _error(ended: EndedRequest) -> str:
     """Null when the provider's own answer is enough. An answer that came too late, makes no sense or is a redirect
     needs a code and a message."""
     if ended.ok or (ended.response and (ended.status or 0) >= _ERROR_STATUS_MIN):
@@ -129,7 +129,7 @@ class Positions:
         return len(self._bits)
 
     def add(self, position: int) -> bool:
-        """Whether it is new."""
+        """Adds a position; returns whether it is new."""
         if not 0 <= position < POSITIONS_MAX:
             raise ValueError(f"{position} is not a position")
         at = position >> 3
@@ -185,7 +185,7 @@ class ResultFile:
         at, own = 0, str(job_id).encode()
         self.size = 0
         copied: int | None = None  # an item whose copies have their lines and it itself not yet
-        with self._reading() as file:
+        with self._open_reader() as file:
             self._check_opening(file.peek(READ_BYTES), job_id)
             for number, line in enumerate(file, 1):
                 if not line.endswith(b"}\n") or b"\0" in line:
@@ -206,19 +206,19 @@ class ResultFile:
                 if not copy:
                     yield position, line
         self._synced = self.size
-        with self._telling():
+        with self._explain_errors():
             os.ftruncate(self._fd, self.size)
             self._part.unlink(missing_ok=True)  # a crash may have left it
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """The lines written so far, those of copies included, each with the position of its item."""
-        with self._reading() as file:
+        with self._open_reader() as file:
             for line in file:
                 head = HEAD.match(line)
                 assert head is not None, "only lines of ours were written since the file was scanned"
                 yield int(head[2]), line
 
-    def _reading(self) -> "io.BufferedReader[io.FileIO]":
+    def _open_reader(self) -> "io.BufferedReader[io.FileIO]":
         file = io.BufferedReader(io.FileIO(os.dup(self._fd)), READ_BYTES)
         file.seek(0)
         return file
@@ -256,13 +256,13 @@ class ResultFile:
         if self.size - self._synced >= SYNC_BYTES:
             self.sync()  # before the write: once the data is there, nothing may fail that would have it written again
         self.check_untouched()
-        with self._telling():
+        with self._explain_errors():
             _write_all(self._fd, data, self.size)
         self.size += len(data)
 
     def check_untouched(self) -> None:
-        """Raises if another program removed lines or the file, before more is written where nobody looks."""
-        with self._telling():
+        """Raises if another program has removed lines or the file: further lines would be lost."""
+        with self._explain_errors():
             in_place, size = self.in_place, os.fstat(self._fd).st_size
         if not in_place:
             raise BackstayError(f"{self.path} was removed or replaced while the run wrote to it", hint=ALL_KEPT)
@@ -270,21 +270,21 @@ class ResultFile:
             raise BackstayError(f"{self.path} was changed by another program while the run wrote to it", hint=ALL_KEPT)
 
     def sync(self) -> None:
-        with self._telling():
+        with self._explain_errors():
             os.fdatasync(self._fd)
         self._synced = self.size
 
     @contextmanager
-    def replacing(self) -> Iterator["ResultFile"]:
+    def replace_file(self) -> Iterator["ResultFile"]:
         """Replaces the file; readers see either the old one or the new one, complete."""
         part = self._part
         fresh = ResultFile(part)
         try:
-            with fresh._telling():
+            with fresh._explain_errors():
                 os.fchmod(fresh._fd, stat.S_IMODE(os.fstat(self._fd).st_mode))
             yield fresh
             fresh.sync()
-            with self._telling():
+            with self._explain_errors():
                 os.replace(part, self.path)
         except BaseException:
             fresh.release()
@@ -301,18 +301,18 @@ class ResultFile:
         return _leads_to(self.path, self._fd)
 
     def release(self) -> None:
-        """The number is forgotten, because the next file to be opened gets it."""
+        """Closes the descriptor once: the next file that is opened gets its number."""
         os.close(self._fd)
         self._fd = -1
 
     def abandon(self) -> None:
-        """Nothing is to be written after all, so nothing is left behind that was not there before."""
+        """Removes a file that was created here and has no lines: nothing is to be written."""
         if self._made and self.size == 0 and self.in_place:
             self.path.unlink()
         self.release()
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _explain_errors(self) -> Iterator[None]:
         """Turns a failure of the disk into one line, and takes back what was half written."""
         try:
             yield
@@ -382,7 +382,7 @@ def _write_all(fd: int, data: bytes, at: int) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes a renaming last. Where a file system cannot do that for folders, it is as safe as it makes it."""
+    """Makes a rename durable, on file systems that can sync a folder."""
     with contextlib.suppress(OSError):
         fd = os.open(folder, os.O_RDONLY)
         try:

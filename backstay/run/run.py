@@ -23,7 +23,7 @@ from backstay.llm.lines import unseal
 from backstay.llm.repeated_requests import show_known
 from backstay.run.collector import AnswerPlaces, ChatReplies, Collector, verify
 from backstay.run.output import ResultFiles
-from backstay.run.result_file import ended_of
+from backstay.run.result_file import ended_request
 from backstay.run.run_state import Again, RunState, Wait, Waits
 from backstay.run.submission import Order, Submission, set_ceiling
 from backstay.run.summary import Ending, Summary
@@ -33,7 +33,7 @@ from backstay.store.story import is_out_of_money
 from backstay.store.workers import WorkerView
 
 LOOK_SECONDS = 0.2
-STORED_SECONDS = 10.0  # until it is told how many requests are known
+STORED_SECONDS = 10.0  # at most, before the view shows how many requests are known
 CATCH_UP_SECONDS = 15.0
 REFUSED_SECONDS_MAX = 30.0
 
@@ -71,7 +71,7 @@ class Run:
             self._worker.stop_now()
 
     async def run(self, show: Show) -> Summary:
-        """`show` opens the view of the job, which stays open to the last word."""
+        """`show` opens the view of the job, which stays open until the summary is shown."""
         with ExitStack() as views:
             return await self._go(lambda job_id: views.enter_context(show(job_id)))
 
@@ -108,7 +108,8 @@ class Run:
         return summary
 
     async def _release(self, client: Client, again: bool) -> None:
-        """A person starts the run, so a hold that has an end is released now; if they run it again, any hold is."""
+        """A person starts the run, so a hold with a time limit is released now. If they run the same command again,
+        every hold is."""
         held = (await client.store.providers.holds()).providers
         for provider in self._waits.providers:
             known = held.get(provider)
@@ -116,7 +117,8 @@ class Run:
                 await client.store.providers.release(provider)
 
     async def _revive(self, client: Client, job_id: int) -> None:
-        """A person runs it again: what was held back is tried again, under the new budget, or the earlier one."""
+        """A person runs the same command again: paused and failed requests are tried again, under the new budget or the
+        earlier one."""
         store = client.store
         await set_ceiling(client, job_id, self._order)
         view = await client.job(job_id).show()
@@ -125,15 +127,15 @@ class Run:
         if not self._order.retry_failed:
             return
         if any(group.flaw == Flaw.LATE for group in await store.job_views.failures(job_id)):
-            await client.job(job_id).accept_late()  # what is there need not be paid for again
-        letters = await store.dead_letters.groups(client.owner, job_id)  # what is archived is not here to be retried
+            await client.job(job_id).accept_late()  # so they are not paid for again
+        letters = await store.dead_letters.groups(client.owner, job_id)  # archived items cannot be retried
         if letters.items:
             await client.job(job_id).retry()
 
     async def _work(
         self, client: Client, files: ResultFiles | None, show: Callable[[int], View], knows: bool
     ) -> tuple[Job, Ending, View]:
-        """`knows`: there are earlier answers, so it is told how many are used before the rest is sent."""
+        """`knows`: there are earlier answers, so the view shows how many of them are used before the rest is sent."""
         submitting = self._tasks.spawn(self._submission.send(client, self._wake))
         ending = Ending.INTERRUPTED
         try:
@@ -143,20 +145,20 @@ class Run:
             view = show(job.id)
             if knows:
                 await self._tell_known(client, job, submitting, view)
-            # Only this job: nobody has asked to pay for another unfinished job on this database now.
-            # What is under way is paid for: it may finish, unless the person asks a second time.
+            # Only this job: nobody has asked to pay for another unfinished job of this database. Calls under way are
+            # paid for, so they may finish, unless the person interrupts a second time.
             grace = max(self._app.limits.cancel_grace_seconds, self._app.limits.shutdown_seconds)
             first = self._order.try_first
             working = self._app.working(self._order.slots, job.id, None, self._trial, grace, first)
             async with working as self._worker:
                 try:
-                    with suppress(BrokenPipeError):  # a reader of our output who has had enough interrupts it
+                    with suppress(BrokenPipeError):  # the reader of our output has closed the pipe
                         ending = await self._watch(client, job, collector, submitting, view)
                         view.show(await self._state(client, await job.show()), client.clock.monotonic())
                 finally:
-                    await _ended(submitting)
+                    await _cancel_submission(submitting)
         finally:
-            await _ended(submitting)
+            await _cancel_submission(submitting)
         if collector is not None and self._names_known(submitting):
             with suppress(BrokenPipeError):
                 await (collector.finish_ordered() if self._order.ordered else collector.finish())
@@ -188,7 +190,8 @@ class Run:
             self._worker.wake()
 
     def _names_known(self, submitting: "asyncio.Task[int]") -> bool:
-        """Whether all are known who share an answer: no line may be written before, because they stand beside it."""
+        """Whether all requests that share an answer are known. Lines of copies stand beside the line of their item, so
+        nothing is written before that."""
         stored = submitting.done() and not submitting.cancelled() and submitting.exception() is None
         return stored or not self._order.dedupe
 
@@ -220,7 +223,8 @@ class Run:
         return refused and self._worker is not None and self._worker.engine.flights.running == 0
 
     def _require_database(self) -> None:
-        """A full disk is not waited out for ever: what is paid for meanwhile could not be kept."""
+        """Raises if the database has refused writes for long, for example because the disk is full: answers that are
+        paid for could not be stored."""
         refusal = self._worker.refusal if self._worker is not None else None
         if refusal is not None and refusal.last - refusal.since >= REFUSED_SECONDS_MAX:
             hint = "stored data is safe; fix the cause, for example a full disk, and run the same command again"
@@ -232,7 +236,7 @@ class Run:
         await collector.write()
         now = client.clock.monotonic()
         if seen.done > collector.written and now >= self._caught_up_at + CATCH_UP_SECONDS:
-            self._caught_up_at = now  # other workers have ended some as well
+            self._caught_up_at = now  # other workers have ended items too
             await collector.catch_up()
 
     async def _state(self, client: Client, seen: JobView) -> RunState:
@@ -259,13 +263,13 @@ class Run:
             **{name: getattr(seen, name) for name in ANSWER_FLAWS},
             input_tokens=seen.input_tokens,
             output_tokens=seen.output_tokens,
-            spent_micros=self._spent(seen),
+            spent_micros=self._spent_micros(seen),
             reserved_micros=seen.reserved_micros + seen.unknown_micros,
             budget_micros=seen.budget_micros,
         )
 
-    def _spent(self, seen: JobView) -> int | None:
-        """Unknown without a price, unless nothing was sent."""
+    def _spent_micros(self, seen: JobView) -> int | None:
+        """None if a price is not known, unless nothing was sent."""
         return seen.spent_micros if self._submission.priced or seen.reused == seen.total else None
 
     async def _summary(
@@ -286,7 +290,7 @@ class Run:
             errors="" if files is None else "stderr" if files.errors is None else str(files.errors),
             input_tokens=seen.input_tokens,
             output_tokens=seen.output_tokens,
-            spent_micros=self._spent(seen),
+            spent_micros=self._spent_micros(seen),
             reserved_micros=seen.reserved_micros + seen.unknown_micros,
             unknown_micros=seen.unknown_micros,
             budget_micros=seen.budget_micros,
@@ -297,29 +301,29 @@ class Run:
             **{name: getattr(seen, name) for name in ANSWER_FLAWS},
             unknown=sum(group.items for group in groups if group.flaw == Flaw.UNKNOWN),
             late=sum(group.items for group in groups if group.flaw == Flaw.LATE),
-            answered=await self._answered(client, job.id),
+            answered=await self._count_answers(client, job.id),
             on_hold=await self._on_hold(client),
             copies=self._submission.copies,
             skipped_lines=self._surveyed.bad_count,
             groups=groups,
-            examples={row.id: ended_of(row) for row in await client.store.results.of_items(examples)},
+            examples={row.id: ended_request(row) for row in await client.store.results.of_items(examples)},
         )
 
     async def _on_hold(self, client: Client) -> dict[str, str]:
-        if self._places is None:  # otherwise the run would not have come to its end
+        if self._places is None:  # without fallbacks, a run does not end while its provider is held
             return {}
         holds = (await client.store.providers.holds()).providers.values()
         held = {breaker.provider: breaker.reason for breaker in holds if breaker.state is BreakerState.HELD}
         return {endpoint.api: held[name] for name, endpoint in self._waits.providers.items() if name in held}
 
-    async def _answered(self, client: Client, job_id: int) -> dict[str, int]:
+    async def _count_answers(self, client: Client, job_id: int) -> dict[str, int]:
         if self._places is None:
             return {}
         return self._places.count(await client.store.job_views.done_by_handler(job_id))
 
 
-async def _ended(submitting: "asyncio.Task[int]") -> None:
-    """Nothing more comes in; what became of it is for others to ask."""
+async def _cancel_submission(submitting: "asyncio.Task[int]") -> None:
+    """Ends the submission. Its error, if any, is not raised here."""
     submitting.cancel()
     await asyncio.gather(submitting, return_exceptions=True)
 
@@ -328,7 +332,7 @@ async def _ended(submitting: "asyncio.Task[int]") -> None:
 
 
 class TriedRequest(NamedTuple):
-    """A request that was sent first, and what came of it."""
+    """One of the first requests, with its answer or error."""
 
     custom_id: str
     body: str
@@ -342,7 +346,7 @@ async def _others(client: Client) -> list[WorkerView]:
 
 
 async def require_alone(client: Client) -> None:
-    """Other workers would send all that is stored."""
+    """Raises if other workers are alive: they would send all stored requests."""
     if others := await _others(client):
         hint = "stop them, or use another database with --db"
         who = show_count(len(others), "other worker")
@@ -369,7 +373,7 @@ async def read_tried(client: Client, job_id: int, first: int) -> list[TriedReque
     items = [item_id(job_id, position) for position in range(first)]
     costs, found = await client.store.results.costs_of(items), []
     for row in await client.store.results.of_items(items):
-        request, ended = unseal(row.body), ended_of(row)
+        request, ended = unseal(row.body), ended_request(row)
         ok = row.state == ItemState.SUCCEEDED
         answer = answer_text((object_of(row.result or "") or {}).get("body")) if ok else None
         error = None if ok else ended.message or ended.code or "failed"

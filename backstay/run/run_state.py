@@ -21,8 +21,8 @@ WINDOW_SECONDS: Final = 30.0
 WINDOW_ITEMS: Final = 20  # slow runs look further back, until this many have ended
 WINDOW_SECONDS_MAX: Final = 900.0
 SAMPLE_SECONDS: Final = 0.5
-START_SECONDS: Final = 2.0  # what ends sooner says nothing about the rest
-PAUSE_SECONDS: Final = 10.0  # nobody looked for so long: the process itself stood still
+START_SECONDS: Final = 2.0  # the first moments say nothing about the rest
+PAUSE_SECONDS: Final = 10.0  # without a look for so long, the process was suspended
 COSTED_ITEMS: Final = 20  # as many as it takes for their mean cost to say something about the rest
 SHORT_WAIT_MS: Final = 2_000  # a shorter wait is not shown
 MESSAGE_CHARACTERS_MAX: Final = 160
@@ -65,7 +65,7 @@ class RunState(NamedTuple):
 
     @property
     def flaws(self) -> list[tuple[str, int]]:
-        """How many answers have which flaw, of those that there are."""
+        """The flaws of answers, each with its number; flaws that no answer has are left out."""
         return [(name, number) for name in ANSWER_FLAWS if (number := getattr(self, name))]
 
     @property
@@ -74,7 +74,7 @@ class RunState(NamedTuple):
 
 
 class MeterReading(NamedTuple):
-    """What follows from the states so far; None is not known yet."""
+    """Speed, time left and cost, computed from the states so far; None is not known yet."""
 
     per_second: float | None = None
     eta_seconds: float | None = None
@@ -129,7 +129,7 @@ class Meter:
 
 
 def forecast(state: RunState) -> int | None:
-    """What the whole will cost, if what is left costs what the others did; rounded up."""
+    """The cost of the whole run, if the remaining requests cost as much as those that have ended; rounded up."""
     if state.spent_micros is None:
         return None
     ended = state.succeeded + state.failed - state.reused
@@ -148,7 +148,7 @@ class Wait(NamedTuple):
 
 
 def wait_for_day(pace: Pace | None, now_ms: int) -> Wait | None:
-    """A limit of a day may be reached for hours. Those of a minute are not worth a word."""
+    """Why nothing moves, if the daily limit is reached: that may take hours. Limits per minute are not shown."""
     wait_ms = 0 if pace is None else day_wait_ms(pace, now_ms)
     if pace is None or not wait_ms:
         return None
@@ -156,7 +156,7 @@ def wait_for_day(pace: Pace | None, now_ms: int) -> Wait | None:
 
 
 class Waits:
-    """Listens to the engine for what the provider said last, and is asked why nothing moves."""
+    """Finds out why nothing moves. It listens to the engine to know the provider's last error."""
 
     def __init__(self, order: Order, again: Again) -> None:
         self._order = order
@@ -166,7 +166,7 @@ class Waits:
         self.missing_key: Callable[[], str | None] = lambda: None
         self._places = [name for endpoint in order.endpoints for name in (endpoint.provider, endpoint.name)]
         self._trouble: str | None = None
-        self._unsure: str | None = None  # why a look-up came to nothing
+        self._unsure: str | None = None  # why the last look-up failed
 
     def __call__(self, event: Event) -> None:
         """Remembers the last error of failed calls. Refusals and rate limits are shown elsewhere."""
@@ -189,7 +189,7 @@ class Waits:
         holds = await client.store.providers.holds()
         known = [holds.providers[name] for name in self.providers if name in holds.providers]
         shut = [breaker for breaker in known if breaker.state is not BreakerState.CLOSED]
-        # Of several providers the others go on: it is worth a word when nothing else moves.
+        # With several providers the others go on, so this is shown only when nothing else moves.
         if shut and (len(self.providers) == len(shut) or not under_way.sending):
             return self._of_breaker(shut[0], holds.now)
         if (no_key := self.missing_key()) is not None:

@@ -60,22 +60,22 @@ AtEnd = Callable[[Client, Summary], Awaitable[Summary]]
 @dataclass(frozen=True, slots=True)
 class Order:
     endpoint: Endpoint
-    out: str | Path | None  # None: no files; who asked reads the results from the database
+    out: str | Path | None  # None: no files; the caller reads the results from the database
     errors: str | Path | None = None
     concurrency: int = 100
     terms: Mapping[str, ProviderTerms] = field(default_factory=dict)  # by provider
     budget_micros: int | None = None
-    output_tokens_default: int | None = None  # what a request may answer that sets no bound itself
+    output_tokens_default: int | None = None  # the limit of a reply, for requests that set none
     delivery: str | None = None
     deadline_seconds: float | None = None
-    call_instead: Endpoint | None = None  # where what the batches cannot do in time goes
+    call_instead: Endpoint | None = None  # the endpoint that calls what the batches do not finish in time
     ordered: bool = False
     dedupe: bool = False
     new: bool = False
     retry_failed: bool = False
     wait: bool = False  # keep trying, whatever the first replies are
     label: str | None = None
-    replies_as_chat: bool = False  # in the result files; what is stored stays as it came
+    replies_as_chat: bool = False  # in the result files; stored replies are not changed
     # Gets the text of each answer that comes to this process, and raises ValueError or AssertionError if it does not
     # fit: then the model is asked again, as often as the endpoints' `reasks` say. Any other exception fails this
     # request only. It stands in for the endpoints' schema: pass `AnswerSchema.parse`, or a function that calls it.
@@ -86,7 +86,8 @@ class Order:
 
     @property
     def move_seconds(self) -> float | None:
-        """After this time what the batches have not done is called: the last quarter of the deadline is left for it."""
+        """After this time, requests that the batches have not finished are called: the last quarter of the deadline is
+        left for that."""
         if self.call_instead is None or self.deadline_seconds is None:
             return None
         return self.deadline_seconds * 3 / 4
@@ -98,11 +99,12 @@ class Order:
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """All of them: of several providers with their fallbacks, or of two lanes of each."""
+        """All endpoints of the run: of each provider and its fallbacks, and with `--lane cheapest` of both lanes."""
         return (*self.endpoint.all, *(() if self.call_instead is None else self.call_instead.all))
 
     def end_of(self, endpoint: Endpoint) -> Endpoint:
-        """Where the requests of an endpoint go in the end: what its batches do not do in time is called."""
+        """The last endpoint of a request that begins at this one: requests that batches do not finish in time are
+        called."""
         calls = () if self.call_instead is None else self.call_instead.starts
         return next((call for call in calls if call.api == endpoint.api), endpoint)
 
@@ -115,7 +117,8 @@ class Order:
 
     @property
     def search(self) -> Search | None:
-        """Which earlier answers the store looks for. Those of fallbacks count only if they are this run's own, too."""
+        """Which earlier answers the store looks for. An answer of a fallback counts only if this run has the same
+        fallback."""
         if not self.reuse.wanted:
             return None
         age = self.reuse.age_seconds
@@ -123,16 +126,15 @@ class Order:
         return Search(None if age is None else int(age * 1000), own)
 
     def key(self, digest: str, number: int) -> str:
-        """Names the run in the database: what would be sent, where to and how, and which of the runs of that it is.
-
-        Limits, money and where the results go may change from one try to the next.
+        """The key of the run in the database. It covers what is sent, where it is sent and how, and the number of the
+        run among equal ones. Limits, the budget and the output files may change from one try to the next.
         """
         terms = "\0".join((digest, self.endpoint.dump(), str(self.delivery), str(self.dedupe)))
         return f"run:{hashlib.sha256(terms.encode()).hexdigest()[:40]}:{number}"
 
 
 class WeighedRun:
-    """Looks at every request before the first is sent: under a ceiling, each must have a worst case."""
+    """Checks every request before the first is sent: under a budget, each must have a maximum cost."""
 
     def __init__(self, order_of: Callable[[Route], Order]) -> None:
         self._order_of = order_of
@@ -150,8 +152,8 @@ class WeighedRun:
 
 
 class Scales:
-    """Weighs the requests of one endpoint. Remembers whether any had no known price: then what the run costs is not
-    known either."""
+    """Computes the cost of the requests of one endpoint. Remembers whether the price of any was unknown: then the cost
+    of the run is unknown too."""
 
     def __init__(
         self,
@@ -173,7 +175,7 @@ class Scales:
 
     @classmethod
     def of(cls, order: Order, endpoint: Endpoint | None = None) -> Self:
-        """What the batches do not do in time is called in the end, and costs most then."""
+        """The most expensive way of a request counts: a call, if its batch may not finish in time."""
         endpoint = endpoint or order.endpoint
         end, most, then = order.end_of(endpoint), order.output_tokens_default, endpoint.fallback
         prices = PriceList(end.base_url, end.lane, given_price(end), most, end.api)
@@ -195,8 +197,8 @@ class Scales:
     def weigh(
         self, request: LlmRequest, fields: Mapping[str, Any], fallbacks: Sequence[FallbackRequest] = ()
     ) -> tuple[int | None, int, int]:
-        """The worst cost, the tokens, and how many of these are output: the most of all providers that may get the
-        request. Under a ceiling a request must have a worst case: one without could cost anything."""
+        """The maximum cost, the tokens, and the output tokens among them, over all providers that may get the request.
+        Under a budget, a request without a maximum cost is refused."""
         weight = self._weigh_here(request.custom_id, request.url, request.body, fields)
         if self._fallback is None or not fallbacks:
             return weight
@@ -223,7 +225,7 @@ class Scales:
         return worst, min(estimate.input_tokens, TOKENS_MAX) + written, written
 
     def weigh_stored(self, body: str) -> int | None:
-        """The worst that a stored request can cost from this endpoint on."""
+        """The maximum cost of a stored request, from this endpoint on."""
         request, weights = unseal(body), list[int | None]()
         scales: Scales | None = self
         while scales is not None:
@@ -236,7 +238,7 @@ class Scales:
         return max(known) if len(known) == len(weights) else None
 
     def _hint(self, estimate: TokenEstimate) -> str:
-        """What is missing for a worst case."""
+        """What the user must give, so that the maximum cost is known."""
         endless = estimate.output_tokens_max is None and not self._replies_bounded
         if self._prices.price(estimate) is None:
             instead = (
@@ -295,7 +297,7 @@ class Submission:
 
     @property
     def copies(self) -> int:
-        """How many requests were found to ask what another asks already."""
+        """How many requests are copies of another one."""
         return self._left_out
 
     @property
@@ -303,7 +305,8 @@ class Submission:
         return all(scales.priced for scales in self._scales.values())
 
     async def find(self, client: Client) -> int | None:
-        """The job of this run, if it was begun before; a new one comes after all of its like."""
+        """The job of this run, if it was started before. With `--new`, the run gets the next number among equal
+        ones."""
         number, job_id = 0, None
         while found := await self._job_of(client, number):
             job_id, number = found, number + 1
@@ -321,7 +324,7 @@ class Submission:
             await announce(client.store, endpoint, self._order.terms_of(endpoint.api))
 
     async def wait_for_job(self, submitting: "asyncio.Task[int]") -> int:
-        """The job's id, as soon as there is one; what kept it from being made is raised."""
+        """The job's id, as soon as there is one. Raises the error that kept it from being created."""
         await asyncio.wait((submitting, self._job_id), return_when=asyncio.FIRST_COMPLETED)
         if not self._job_id.done():
             submitting.result()
@@ -355,7 +358,7 @@ class Submission:
         return job.id
 
     async def _give_up(self, client: Client, changed: FileChanged) -> None:
-        """Ends a job that can never be complete, because nobody has its rest; a complete job continues."""
+        """Ends a job that can never be complete, because the rest of its requests is lost; a complete job continues."""
         if self._job_id.done():
             job = client.job(await self._job_id)
             seen = await job.show()
@@ -387,7 +390,7 @@ class Submission:
                     await self._add_copies(client)
 
     async def _add_copies(self, client: Client) -> None:
-        """Writes down who shares an answer: it is paid for once, and stands in the results under every name."""
+        """Stores which requests share an answer: it is paid for once, and each of them gets a line in the results."""
         copies, self._copies = self._copies, []
         if copies:
             job_id = await self._job_id

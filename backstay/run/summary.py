@@ -10,7 +10,7 @@ from backstay.core.display import one_line, show_ceiling, show_count, show_money
 from backstay.core.failures import Failure
 from backstay.core.ids import show_item
 from backstay.core.outcomes import ANSWER_FLAWS
-from backstay.run.result_file import Ended
+from backstay.run.result_file import EndedRequest
 from backstay.store.job_views import FailureGroup
 
 SUCCEEDED, FAILED, BUDGET, REFUSED, INTERRUPTED = 0, 3, 7, 9, 130
@@ -26,13 +26,13 @@ MESSAGE_CHARACTERS_MAX: Final = 160
 
 
 class Ending(StrEnum):
-    """Why a run came to its end."""
+    """Why a run ended."""
 
     DONE = "done"
     BUDGET = "budget"
     REFUSED = "refused"
     INTERRUPTED = "interrupted"
-    TRIED = "tried"  # it was to send its first requests only
+    TRIED = "tried"  # with `--try`: only the first requests are sent
 
 
 def exit_code(ending: Ending, left: int, failed: int) -> int:
@@ -72,7 +72,7 @@ class Summary:
     refused: int = 0
     filtered: int = 0
     unfinished: int = 0
-    unknown: int = 0  # requests whose outcome nobody knows
+    unknown: int = 0  # requests whose outcome is not known
     late: int = 0  # requests whose answer came after the deadline, and is kept
     answered: Mapping[str, int] = field(default_factory=dict)  # by provider, in a run with fallbacks
     on_hold: Mapping[str, str] = field(default_factory=dict)  # of these providers: why nothing is sent to one now
@@ -80,8 +80,8 @@ class Summary:
     skipped_lines: int = 0  # that could not be sent
     rows_missing: int = 0  # of the table: rows without a result yet
     groups: Sequence[FailureGroup] = ()
-    examples: Mapping[int, Ended] = field(default_factory=dict)  # of the groups, by item
-    refusal: Failure | None = None  # what the first replies said, if they stopped the run
+    examples: Mapping[int, EndedRequest] = field(default_factory=dict)  # of the groups, by item
+    refusal: Failure | None = None  # the refusal in the first replies, if that stopped the run
 
     @property
     def left(self) -> int:
@@ -113,7 +113,7 @@ class Summary:
         return {**told, "code": example.code, "custom_id": example.custom_id, "message": example.message}
 
     def lines(self) -> list[str]:
-        """For a person to read: a sentence, what there is to know, and how to go on."""
+        """For a person to read: one sentence, the facts, and how to go on."""
         facts = list(_facts(self))
         width = max(len(name) for name, _ in facts)
         return [_headline(self), "", *(f"  {name:<{width}}  {fact}" for name, fact in facts), "", *_advice(self)]
@@ -174,7 +174,7 @@ def _facts(summary: Summary) -> Iterator[tuple[str, str]]:
         yield "unknown", f"{summary.unknown:,} {them} that may have been done and paid; they are listed in the failures"
 
 
-def _kind(group: FailureGroup, example: Ended | None) -> str:
+def _kind(group: FailureGroup, example: EndedRequest | None) -> str:
     if example is None:
         return f"{group.items:,} {group.error_code or 'unknown'}, for example {show_item(group.example)}"
     said = f": {one_line(example.message, MESSAGE_CHARACTERS_MAX)}" if example.message else ""
@@ -205,7 +205,7 @@ def what_to_check(refusal: Failure) -> str:
 
 
 def _short(summary: Summary) -> Iterator[str]:
-    """What the ceiling has no room for, and what makes room."""
+    """Why the budget stopped the run, and how to resume it."""
     left = (summary.budget_micros or 0) - (summary.spent_micros or 0) - summary.reserved_micros
     if left < 0:
         yield f"The money already spent or reserved is {show_money(-left)} above this budget."

@@ -1,4 +1,4 @@
-"""What a person or a program sees of a run: a live block on a terminal, a line now and then elsewhere, or JSON events.
+"""Shows a run: as a live block on a terminal, as a line now and then elsewhere, or as JSON events.
 
 | where                    | what                                                                          |
 |--------------------------|-------------------------------------------------------------------------------|
@@ -80,11 +80,11 @@ class Block:
         yield Text(self._title, "bold", no_wrap=True, overflow="ellipsis")
         yield _bar(state, width)
         for row in (_counts(state, width), _pace(state, self._reading), _money(state, self._reading)):
-            yield from _packed(row, dot, width)
+            yield from _pack_lines(row, dot, width)
         if state.held is not None:
             yield Text(describe_hold(state), "yellow")
         if state.stopping:
-            yield Text(_stopping(state.running), "yellow")
+            yield Text(_describe_stop(state.running), "yellow")
 
 
 def _so_far(state: RunState) -> str:
@@ -137,14 +137,14 @@ def _money(state: RunState, reading: MeterReading) -> Iterator[Part]:
         yield f"{show_money(reading.forecast_micros)} forecast", "yellow" if beyond else ""
 
 
-def _stopping(running: int) -> str:
+def _describe_stop(running: int) -> str:
     if running == 0:
         return "stopping"
     calls, them = ("1 call finishes", "it") if running == 1 else (f"{running:,} calls finish", "them")
     return f"stopping: {calls} first; Ctrl-C again cuts {them} off (may be paid twice)"
 
 
-def _packed(parts: Iterable[Part], dot: str, width: int) -> Iterator[Text]:
+def _pack_lines(parts: Iterable[Part], dot: str, width: int) -> Iterator[Text]:
     """As many parts on a line as fit."""
     line = Text()
     for words, style in parts:
@@ -160,7 +160,7 @@ LINE_SECONDS: Final = 10.0
 SILENT_SECONDS_MAX: Final = 60.0
 EVENT_SECONDS: Final = 1.0
 EVENT_SILENT_SECONDS_MAX: Final = 10.0
-HOLD_SECONDS: Final = 2.0  # what passes sooner is not worth a line
+HOLD_SECONDS: Final = 2.0  # a shorter hold is not shown
 HOLD_AGAIN_SECONDS: Final = 10.0
 
 
@@ -172,11 +172,11 @@ class View(Protocol):
         """One line that stays."""
 
     def end(self, summary: Summary) -> None:
-        """The last word."""
+        """Shows the summary."""
 
 
 @contextmanager
-def viewing(job_id: int, title: str, as_json: bool = False, plain: bool = False) -> Iterator[View]:
+def open_view(job_id: int, title: str, as_json: bool = False, plain: bool = False) -> Iterator[View]:
     """The view that fits where the output goes; `plain` when results go to the same terminal."""
     if as_json:
         yield Events(job_id, sys.stdout)
@@ -188,7 +188,8 @@ def viewing(job_id: int, title: str, as_json: bool = False, plain: bool = False)
 
 
 class Holds:
-    """Which holds are worth telling: those that last, once, and again only when the reason has changed for a while."""
+    """Decides which holds are shown: a hold that lasts is shown once, and again only after its reason has changed for a
+    while."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -272,7 +273,7 @@ def describe_hold(state: RunState) -> str:
 
 
 def describe_money(state: RunState, reading: MeterReading) -> list[str]:
-    """Spent, ceiling and forecast; an unknown price is said to be unknown."""
+    """Spent money, budget and forecast; "unknown" if the price is not known."""
     ceiling = "" if state.budget_micros is None else f" of {show_ceiling(state.budget_micros)}"
     if state.spent_micros is None:
         return ["cost unknown"]
@@ -299,7 +300,7 @@ class Events:
         if change is not None:
             self._emit(change, reason=state.held, seconds=state.held_seconds)
         silent = now - self._said_at
-        stands = state._replace(held_seconds=None)  # that time goes by is no news
+        stands = state._replace(held_seconds=None)  # not for every second that passes
         changed = stands != self._said and silent >= EVENT_SECONDS
         if self._said is None or changed or silent >= EVENT_SILENT_SECONDS_MAX:
             self._said, self._said_at = stands, now

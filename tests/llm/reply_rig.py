@@ -32,7 +32,7 @@ class Priced:
             return None
         return DEAR if tier == "priority" else PRICE
 
-    def listed(self, model: str, tier: str | None, body: object) -> tuple[Usage, ...]:
+    def usage_by_list(self, model: str, tier: str | None, body: object) -> tuple[Usage, ...]:
         return ()
 
 

@@ -138,7 +138,7 @@ def test_the_provider_follows_from_the_model_or_the_key(
 def test_an_unknown_model_and_several_keys_say_what_to_do() -> None:
     with pytest.raises(UsageError) as raised:
         ProviderChoice(GROQ | MISTRAL)("mine", CHAT)
-    assert raised.value.message == "no provider is known for the model 'mine'; keys are set of groq, mistral"
+    assert raised.value.message == "no provider is known for the model 'mine'; keys are set for groq, mistral"
     assert raised.value.hint is not None
     assert raised.value.hint.startswith(
         "give --provider NAME, or write it before the model: groq:mine; known: anthropic"
@@ -156,7 +156,7 @@ def test_an_unknown_model_and_no_key_say_what_to_do() -> None:
 
 def test_a_provider_of_the_settings_counts_as_one_whose_key_is_set() -> None:
     assert ProviderChoice({}, configured=("groq",))("mine", CHAT) == "groq"
-    with pytest.raises(UsageError, match="keys are set of groq, mistral"):
+    with pytest.raises(UsageError, match="keys are set for groq, mistral"):
         ProviderChoice(MISTRAL, configured=("groq",))("mine", CHAT)
 
 

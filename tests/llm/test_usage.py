@@ -258,7 +258,7 @@ def test_the_usual_reply_costs_the_same_whether_or_not_the_list_looks_at_it() ->
 
 def test_the_list_is_not_asked_about_the_usual_reply() -> None:
     class Silent(LanePrices):
-        def listed(self, *_: Any) -> Any:
+        def usage_by_list(self, *_: Any) -> Any:
             raise AssertionError("the usual reply is not shown to the list")
 
     silent = Silent(Endpoint(OPENAI))
@@ -341,7 +341,7 @@ def test_a_usage_object_of_any_size_is_read_and_not_shown_to_the_list() -> None:
 
 
 class _Proud(LanePrices):
-    def listed(self, *_: Any) -> Any:
+    def usage_by_list(self, *_: Any) -> Any:
         raise AssertionError("it was shown to the list")
 
 

@@ -198,7 +198,7 @@ def test_a_missing_library_is_named_with_its_command(tmp_path: Path, monkeypatch
 
 
 def test_elements_longer_than_what_is_read_at_once_stay_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("backstay.llm.json_arrays.CHUNK_BYTES", 3)
+    monkeypatch.setattr("backstay.llm.lines.CHUNK_BYTES", 3)
     rows = [{"text": "ü" * n, "n": n} for n in range(30)]
     path = written(tmp_path, "a.json", json.dumps(rows, ensure_ascii=False, indent=1))
     assert list(open_rows(path).rows()) == rows

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from backstay.run.output import ResultFiles, errors_path
-from backstay.run.result_file import Ended
+from backstay.run.result_file import EndedRequest
 from backstay.store.results import Copy
 
 JOB = 12
@@ -18,12 +18,14 @@ def answer(position: int, words: str = "hello") -> str:
     return f'{{"status_code":200,"request_id":"req_{position}","body":{body}}}'
 
 
-def good(position: int, *copies: str, words: str = "hello") -> Ended:
-    return Ended(position, f"request-{position}", True, answer(position, words), copies=numbered(copies, position))
+def good(position: int, *copies: str, words: str = "hello") -> EndedRequest:
+    return EndedRequest(
+        position, f"request-{position}", True, answer(position, words), copies=numbered(copies, position)
+    )
 
 
-def bad(position: int, *copies: str, message: str = "it was down") -> Ended:
-    return Ended(position, f"request-{position}", False, None, "GW_5XX", message, numbered(copies, position))
+def bad(position: int, *copies: str, message: str = "it was down") -> EndedRequest:
+    return EndedRequest(position, f"request-{position}", False, None, "GW_5XX", message, numbered(copies, position))
 
 
 def numbered(names: Sequence[str], position: int = 0) -> tuple[Copy, ...]:
@@ -31,7 +33,7 @@ def numbered(names: Sequence[str], position: int = 0) -> tuple[Copy, ...]:
     return tuple(Copy(position, number, name) for number, name in enumerate(names, 10 * position + 2))
 
 
-def apart(ended: Ended) -> list[Ended]:
+def apart(ended: EndedRequest) -> list[EndedRequest]:
     """An item and its copies, as they are given when each has a place of its own."""
     copies = [ended._replace(custom_id=copy.custom_id, number=copy.number, copies=()) for copy in ended.copies]
     return [ended._replace(copies=()), *copies]
@@ -55,11 +57,11 @@ def standing(out: Path) -> tuple[list[str], list[str]]:
     return ids_in(out), ids_in(errors_path(out))
 
 
-def written(out: Path, *rows: Ended) -> None:
+def written(out: Path, *rows: EndedRequest) -> None:
     with ResultFiles(out, JOB) as files:
         files.write(rows)
 
 
-async def stream(rows: Iterable[Ended]) -> AsyncIterator[Ended]:
+async def stream(rows: Iterable[EndedRequest]) -> AsyncIterator[EndedRequest]:
     for row in rows:
         yield row

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from backstay.core.ids import POSITIONS_MAX
 from backstay.run.output import ResultFiles, errors_path
-from backstay.run.result_file import Ended
+from backstay.run.result_file import EndedRequest
 from tests.run.results import JOB, bad, good, ids_in, lines_in, numbered, standing, written
 
 # What is written
@@ -58,8 +58,8 @@ def test_an_item_is_written_once_however_often_it_is_given(out: Path) -> None:
 def test_what_is_missing_is_known(out: Path) -> None:
     written(out, good(0), bad(7))
     with ResultFiles(out, JOB) as files:
-        assert [position for position in range(10) if not files.missing(position)] == [0, 7]
-        assert files.missing(POSITIONS_MAX - 1)
+        assert [position for position in range(10) if not files.lacks_line(position)] == [0, 7]
+        assert files.lacks_line(POSITIONS_MAX - 1)
 
 
 def test_copies_stand_before_their_item_with_numbers_of_their_own(out: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_file_is_continued(out: Path) -> None:
     assert standing(out) == (["request-0", "request-2"], ["request-1", "request-3"])
 
 
-def small_rows() -> list[Ended]:
+def small_rows() -> list[EndedRequest]:
     return [good(0), good(1, "twin-1", 'a "quoted" é'), bad(2), good(3), bad(4, "twin-4"), good(5, "twin-5")]
 
 
@@ -104,7 +104,10 @@ def test_files_cut_at_any_byte_are_continued(cuts: tuple[int, int], tmp_path_fac
 
 
 def test_a_results_file_cut_at_every_single_byte_is_continued(out: Path) -> None:
-    rows = [Ended(0, "a", True, '{"status_code":200}'), Ended(1, "b", True, "{}", copies=numbered(("c", "d")))]
+    rows = [
+        EndedRequest(0, "a", True, '{"status_code":200}'),
+        EndedRequest(1, "b", True, "{}", copies=numbered(("c", "d"))),
+    ]
     written(out, *rows)
     whole, ids = out.read_bytes(), sorted(ids_in(out))
     for cut in range(len(whole)):
@@ -118,7 +121,7 @@ def test_copies_whose_item_was_cut_off_are_written_again(out: Path) -> None:
     lines = out.read_bytes().splitlines(keepends=True)
     out.write_bytes(b"".join(lines[:3]))
     with ResultFiles(out, JOB) as files:
-        assert files.missing(1)
+        assert files.lacks_line(1)
         assert ids_in(out) == ["request-0"]
 
 
@@ -127,7 +130,7 @@ def test_a_hole_from_a_power_failure_is_cut_off_with_all_that_follows(out: Path)
     first, second, third = out.read_bytes().splitlines(keepends=True)
     out.write_bytes(first + b"\0" * (len(second) - 2) + b"}\n" + third)
     with ResultFiles(out, JOB) as files:
-        assert (files.missing(0), files.missing(1), files.missing(2)) == (False, True, True)
+        assert (files.lacks_line(0), files.lacks_line(1), files.lacks_line(2)) == (False, True, True)
     assert ids_in(out) == ["request-0"]
 
 

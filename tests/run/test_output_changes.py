@@ -11,7 +11,7 @@ import pytest
 
 from backstay.core.errors import BackstayError
 from backstay.run.output import ResultFiles, errors_path
-from backstay.run.result_file import Ended
+from backstay.run.result_file import EndedRequest
 from tests.house.sources import ROOT
 from tests.run.results import JOB, apart, bad, good, ids_in, lines_in, standing, stream
 
@@ -23,7 +23,7 @@ async def test_a_failure_that_is_under_way_again_loses_its_line_and_those_of_its
         files.write([bad(0), bad(1, "twin"), bad(2)])
     with ResultFiles(out, JOB) as files:
         await files.renew_errors(stream([bad(0), bad(2)]))
-        assert files.missing(1)
+        assert files.lacks_line(1)
         assert ids_in(errors_path(out)) == ["request-0", "request-2"]
         files.write([good(1, "twin")])
     assert standing(out) == (["twin", "request-1"], ["request-0", "request-2"])
@@ -35,7 +35,7 @@ async def test_what_failed_once_more_has_its_newest_failure_and_what_succeeded_m
         files.write([good(2)])
         await files.renew_errors(stream([bad(0, message="it was late"), bad(1), bad(2), good(3)]))
         assert [line["error"]["message"] for line in lines_in(errors_path(out))] == ["it was late", "it was down"]
-        assert files.missing(3)
+        assert files.lacks_line(3)
         assert files.write([bad(0), bad(1)]) == 0
     assert standing(out) == (["request-2"], ["request-0", "request-1"])
 
@@ -53,9 +53,9 @@ async def test_errors_that_have_all_been_mended_leave_no_file(out: Path) -> None
 def test_a_failure_that_succeeds_while_the_run_goes_on_moves_to_the_results(out: Path) -> None:
     with ResultFiles(out, JOB) as files:
         files.write([bad(0), bad(1)])
-        assert (files.missing(0, ok=True), files.missing(0, ok=False)) == (True, False)
+        assert (files.lacks_line(0, ok=True), files.lacks_line(0, ok=False)) == (True, False)
         assert files.write([good(0)]) == 1
-        assert not files.missing(0, ok=True)
+        assert not files.lacks_line(0, ok=True)
         assert files.write([bad(0), good(0)]) == 0
     assert standing(out) == (["request-0"], ["request-1"])
 
@@ -86,7 +86,7 @@ async def test_both_files_are_put_in_order(out: Path) -> None:
     with ResultFiles(out, JOB) as files:
         files.write([good(4), bad(3), good(0, "twin"), bad(1)])
         await files.rewrite_in_order(stream(rows))
-        assert not files.missing(2)
+        assert not files.lacks_line(2)
         assert standing(out) == (["twin", "request-0", "request-2", "request-4"], ["request-1", "request-3"])
         files.write([good(5)])  # and they go on from there
     assert ids_in(out)[-2:] == ["request-4", "request-5"]
@@ -114,7 +114,7 @@ async def test_a_copy_never_stands_in_a_file_that_has_not_its_item(out: Path) ->
 
 
 async def test_a_failure_while_putting_in_order_leaves_the_files_as_they_were(out: Path) -> None:
-    async def broken() -> AsyncIterator[Ended]:
+    async def broken() -> AsyncIterator[EndedRequest]:
         yield good(0)
         raise ConnectionError("the database is gone")
 
@@ -144,7 +144,7 @@ for row in ([bad(1), good(2, words="x" * 2000), good(3)], [good(4)]):
     except BackstayError as error:
         print(error.message, "|", error.hint)
 files.close()
-print(files.missing(0), files.missing(1), files.missing(2), files.missing(3), files.missing(4))
+print(files.lacks_line(0), files.lacks_line(1), files.lacks_line(2), files.lacks_line(3), files.lacks_line(4))
 """
 
 
@@ -192,7 +192,7 @@ def test_a_file_that_somebody_changes_meanwhile_is_told_at_the_next_line_and_men
     with pytest.raises(BackstayError, match="while the run wrote to it") as told:
         files.write([good(2)])
     assert "run the same command again" in told.value.hint
-    assert files.missing(2)
+    assert files.lacks_line(2)
     with pytest.raises(BackstayError, match="while the run wrote to it"):
         files.close()
     with ResultFiles(out, JOB) as files:
@@ -220,7 +220,7 @@ def test_a_failure_inside_is_told_rather_than_the_failure_to_close(out: Path) ->
 
 
 def test_rows_that_cannot_be_read_leave_nothing_marked_as_written(out: Path) -> None:
-    def rows() -> Iterable[Ended]:
+    def rows() -> Iterable[EndedRequest]:
         yield good(0)
         yield bad(1)
         raise ConnectionError("the database is gone")
@@ -228,8 +228,8 @@ def test_rows_that_cannot_be_read_leave_nothing_marked_as_written(out: Path) -> 
     with ResultFiles(out, JOB) as files:
         with pytest.raises(ConnectionError):
             files.write(rows())
-        assert files.missing(0)
-        assert files.missing(1)
+        assert files.lacks_line(0)
+        assert files.lacks_line(1)
         files.write([good(0), bad(1)])
     assert standing(out) == (["request-0"], ["request-1"])
     assert len(lines_in(out)) == 1

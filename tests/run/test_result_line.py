@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from backstay.core.ids import item_id
 from backstay.llm.lines import LlmRequest, seal
-from backstay.run.result_file import HEAD, Ended, ended_of, lines_of
+from backstay.run.result_file import HEAD, EndedRequest, ended_request, lines_of
 from backstay.store.results import ResultRow
 from tests.run.results import numbered
 
@@ -32,7 +32,7 @@ def row(
 @pytest.mark.parametrize("flaw", [None, "truncated"])
 def test_a_success_is_spliced_in_byte_for_byte(flaw: str | None) -> None:
     expected = f'{{"id":"batch_req_12-5","custom_id":"request-5","response":{ANSWER},"error":null}}\n'
-    ended = ended_of(row("succeeded", result=ANSWER, flaw=flaw))
+    ended = ended_request(row("succeeded", result=ANSWER, flaw=flaw))
     assert lines_of(JOB, ended) == expected.encode()
     assert ended.code is None
 
@@ -40,7 +40,7 @@ def test_a_success_is_spliced_in_byte_for_byte(flaw: str | None) -> None:
 @pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled"])
 def test_the_metadata_of_a_request_stands_in_its_line_as_it_was_written(state: str) -> None:
     body = seal(LlmRequest("request-5", "/v1/embeddings", '{"model": "m"}', '{"row_id": 1.0, "é": "\\u00e9"}'))
-    line = lines_of(JOB, ended_of(row(state, result=ANSWER)._replace(body=body)))
+    line = lines_of(JOB, ended_request(row(state, result=ANSWER)._replace(body=body)))
     assert line.endswith(',"metadata":{"row_id": 1.0, "é": "\\u00e9"}}\n'.encode())
     assert json.loads(line)["metadata"] == {"row_id": 1, "é": "é"}
 
@@ -68,7 +68,7 @@ def test_the_metadata_of_a_request_stands_in_its_line_as_it_was_written(state: s
 def test_a_failure_shows_the_answer_or_says_why_there_is_none(
     ended: ResultRow, response: int | None, code: str | None
 ) -> None:
-    line = json.loads(lines_of(JOB, ended_of(ended)))
+    line = json.loads(lines_of(JOB, ended_request(ended)))
     assert (line["id"], line["custom_id"]) == ("batch_req_12-5", "request-5")
     assert (line["response"] or {}).get("status_code") == response
     assert (line["error"] or {}).get("code") == code
@@ -80,7 +80,7 @@ def test_a_failure_shows_the_answer_or_says_why_there_is_none(
     ['{\r"status_code":200}', '{\n  "status_code": 200\n}', '{\r\n"status_code":200\r}', '{\n\n"a\\n":\n"\\r"}'],
 )
 def test_an_indented_answer_is_brought_to_one_line_and_means_the_same(pretty: str) -> None:
-    data = lines_of(JOB, Ended(0, "a", True, pretty))
+    data = lines_of(JOB, EndedRequest(0, "a", True, pretty))
     assert (data.count(b"\n"), data.count(b"\r")) == (1, 0)
     assert json.loads(data)["response"] == json.loads(pretty)
 
@@ -96,7 +96,7 @@ def test_any_text_gives_lines_that_are_valid_and_known_as_ours(
 ) -> None:
     answer = f'{{"status_code":200,"body":{json.dumps(words, ensure_ascii=False)}}}' if ok else None
     data = lines_of(
-        JOB, Ended(5, custom_id, ok, answer, None if ok else "IO_ERROR", None if ok else words, numbered(copies))
+        JOB, EndedRequest(5, custom_id, ok, answer, None if ok else "IO_ERROR", None if ok else words, numbered(copies))
     )
     assert data.endswith(b"\n")
     lines = data[:-1].split(b"\n")
@@ -110,16 +110,16 @@ def test_any_text_gives_lines_that_are_valid_and_known_as_ours(
 
 
 def test_half_a_surrogate_pair_is_written_as_its_escape() -> None:
-    data = lines_of(JOB, Ended(0, "\ud800", True, '{"status_code":200,"body":"\udfff"}'))
+    data = lines_of(JOB, EndedRequest(0, "\ud800", True, '{"status_code":200,"body":"\udfff"}'))
     line = json.loads(data.decode())
     assert (line["custom_id"], line["response"]["body"]) == ("\ud800", "\udfff")
 
 
 def test_what_was_cancelled_says_so() -> None:
-    line = json.loads(lines_of(JOB, ended_of(row("cancelled"))))
+    line = json.loads(lines_of(JOB, ended_request(row("cancelled"))))
     assert line["error"] == {"code": "batch_cancelled", "message": "the job was cancelled before this request was done"}
 
 
 def test_a_failure_without_words_still_says_something() -> None:
-    line = json.loads(lines_of(JOB, Ended(0, "a", False, None)))
+    line = json.loads(lines_of(JOB, EndedRequest(0, "a", False, None)))
     assert line["error"] == {"code": "UNKNOWN", "message": "no reason was recorded"}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from backstay.core.ids import item_id
-from backstay.run.result_file import Ended
+from backstay.run.result_file import EndedRequest
 from backstay.run.summary import EXIT_CODES, Ending, Summary, exit_code
 from backstay.store.job_views import FailureGroup
 
@@ -64,8 +64,10 @@ def test_a_run_in_which_all_succeeded_is_told_shortly() -> None:
 def test_failures_are_told_by_kind_with_where_they_are_and_how_to_go_on() -> None:
     groups = [FailureGroup("GW_4XX", 28, item_id(12, 17)), FailureGroup("UNKNOWN", 2, item_id(12, 99))]
     examples = {
-        item_id(12, 17): Ended(17, "r17", False, None, "GW_4XX", "no such\nmodel " + "x" * 200),
-        item_id(12, 99): Ended(99, "r99", False, None, "outcome_unknown", "outcome unknown: the worker was lost"),
+        item_id(12, 17): EndedRequest(17, "r17", False, None, "GW_4XX", "no such\nmodel " + "x" * 200),
+        item_id(12, 99): EndedRequest(
+            99, "r99", False, None, "outcome_unknown", "outcome unknown: the worker was lost"
+        ),
     }
     told = summary(succeeded=19_970, failed=30, groups=groups, examples=examples, repeats=3, unknown=2)
     assert told.exit_code == 3
@@ -102,7 +104,7 @@ def test_nothing_is_said_to_be_sent_again_before_it_was() -> None:
 
 
 def test_an_example_is_told_to_programs_too() -> None:
-    ended = Ended(17, "r17", False, None, "GW_4XX", "no such model")
+    ended = EndedRequest(17, "r17", False, None, "GW_4XX", "no such model")
     told = summary(failed=1, groups=[FailureGroup("GW_4XX", 1, 17)], examples={17: ended}).fields()
     assert told["groups"] == [
         {"code": "GW_4XX", "items": 1, "example": "0-17", "custom_id": "r17", "message": "no such model"}

@@ -103,8 +103,8 @@ def test_the_block_is_drawn_a_few_times_a_second_at_most() -> None:
 
 PROGRAM = """
 from tests.run.test_view import STATE, SUMMARY
-from backstay.run.view import viewing
-with viewing(12, "requests.jsonl") as view:
+from backstay.run.view import open_view
+with open_view(12, "requests.jsonl") as view:
     view.show(STATE, 0.0)
     view.say("a word between")
     view.show(STATE._replace(succeeded=12_000), 5.0)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 
 from backstay.run.output import ResultFiles
-from backstay.run.result_file import Ended
+from backstay.run.result_file import EndedRequest
 from tests.run.results import JOB, apart, bad, good
 
 ITEMS = 6_000
@@ -19,7 +19,7 @@ LATER_MIN = 20
 MENDED_LIFE = 40  # by then every failure that can be mended is
 
 
-def ended(position: int, life: int) -> Ended | None:
+def ended(position: int, life: int) -> EndedRequest | None:
     """None: not yet, or not at the moment."""
     if position * MENDED_LIFE > ITEMS * (life + 1):
         return None
@@ -31,19 +31,19 @@ def ended(position: int, life: int) -> Ended | None:
     return good(position, *copies, words="y" * (position * 37 % 10_000))
 
 
-def all_ended(life: int) -> Iterator[Ended]:
+def all_ended(life: int) -> Iterator[EndedRequest]:
     return (row for row in (ended(position, life) for position in range(ITEMS)) if row is not None)
 
 
-async def failures(life: int) -> AsyncIterator[Ended]:
+async def failures(life: int) -> AsyncIterator[EndedRequest]:
     for row in all_ended(life):
         if not row.ok:
             yield row
 
 
-def in_order(life: int) -> Iterator[Ended]:
+def in_order(life: int) -> Iterator[EndedRequest]:
     """Copies stand some way behind their items."""
-    later: deque[Ended] = deque()
+    later: deque[EndedRequest] = deque()
     for row in all_ended(life):
         item, *copies = apart(row)
         yield item
@@ -53,7 +53,7 @@ def in_order(life: int) -> Iterator[Ended]:
     yield from later
 
 
-async def streamed(rows: Iterator[Ended]) -> AsyncIterator[Ended]:
+async def streamed(rows: Iterator[EndedRequest]) -> AsyncIterator[EndedRequest]:
     for row in rows:
         yield row
 
@@ -62,7 +62,7 @@ def write(out: str, life: int, seed: int) -> None:
     chance = random.Random(seed)
     with ResultFiles(out, JOB) as files:
         asyncio.run(files.renew_errors(failures(life)))
-        rows = [row for row in all_ended(life) if files.missing(row.position)]
+        rows = [row for row in all_ended(life) if files.lacks_line(row.position)]
         chance.shuffle(rows)
         while rows:
             count = chance.randint(1, 60)

@@ -1,4 +1,5 @@
-"""Requests that go through aiohttp: files, which are streamed, everything through a proxy, and all calls if set so."""
+"""Requests over aiohttp: files, which are streamed, all requests through a proxy, and all calls if the setting says
+so."""
 
 import io
 import socket
@@ -77,7 +78,7 @@ class AiohttpSession:
                 raw, cut = await self._body(response)
         except _CLIENT_ERRORS as error:
             # Not chained from the error, which may hold the headers that were sent, and with them the key.
-            raise _meaning(error, seconds) from None
+            raise _error_for(error, seconds) from None
         return HttpAnswer(response.status, {name.lower(): value for name, value in response.headers.items()}, raw, cut)
 
     async def upload(
@@ -92,11 +93,11 @@ class AiohttpSession:
         try:
             for _ in range(_REDIRECTS_MAX + 1):
                 async with self._request("GET", url, seconds, secret=url.origin() == own) as response:
-                    if (target := _redirected(response)) is None:
+                    if (target := _redirect_target(response)) is None:
                         return await self._save(response, into, bytes_max)
                     url = target
         except _CLIENT_ERRORS as error:
-            raise _meaning(error, seconds) from None
+            raise _error_for(error, seconds) from None
         raise Permanent("the provider redirects a download too many times")
 
     async def _save(self, response: aiohttp.ClientResponse, into: BinaryIO, bytes_max: int) -> int:
@@ -151,7 +152,7 @@ def _socket(address: AddrInfoType) -> socket.socket:
     return made
 
 
-def _redirected(response: aiohttp.ClientResponse) -> URL | None:
+def _redirect_target(response: aiohttp.ClientResponse) -> URL | None:
     """The target of a redirect, if there is one: never to a less secure scheme."""
     named = response.headers.get("location")
     if response.status not in _REDIRECTS or named is None:
@@ -178,7 +179,7 @@ async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> tuple[bytes
     return body, False
 
 
-def _meaning(error: Exception, seconds: float) -> HandlerError:
+def _error_for(error: Exception, seconds: float) -> HandlerError:
     """The meaning of an error of the client: nothing was sent, or the call may have been processed and paid."""
     if type(error) is TimeoutError:
         return OutcomeUnknown(f"no answer within {seconds:g} s")

@@ -332,7 +332,7 @@ class Pool:
             self._reaper = self._loop.call_later(KEEPALIVE_SECONDS, self._reap)
 
     def _reap(self) -> None:
-        """Closes what has not been used for long."""
+        """Closes connections that have not been used for long."""
         oldest = self._loop.time() - KEEPALIVE_SECONDS
         kept = []
         for connection in self._idle:
@@ -344,7 +344,7 @@ class Pool:
         self._reaper = self._loop.call_later(KEEPALIVE_SECONDS, self._reap) if kept else None
 
     async def _connect(self) -> Connection:
-        reached = await start_connection(await self._resolved(), happy_eyeballs_delay=NEXT_ADDRESS_SECONDS)
+        reached = await start_connection(await self._resolve(), happy_eyeballs_delay=NEXT_ADDRESS_SECONDS)
         try:
             reached.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             send_probes(reached)
@@ -360,15 +360,15 @@ class Pool:
             raise
         return connection
 
-    async def _resolved(self) -> list[AddrInfoType]:
+    async def _resolve(self) -> list[AddrInfoType]:
         """The host's addresses, asked for once however many connections are opened."""
         if self._addresses is None or (self._addresses.done() and self._loop.time() >= self._addresses_until):
             looking = self._loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
             self._addresses = self._tasks.spawn(looking)
-            self._addresses.add_done_callback(self._resolved_now)
+            self._addresses.add_done_callback(self._keep_addresses)
         return await asyncio.shield(self._addresses)
 
-    def _resolved_now(self, looked: "asyncio.Task[list[AddrInfoType]]") -> None:
+    def _keep_addresses(self, looked: "asyncio.Task[list[AddrInfoType]]") -> None:
         found = not looked.cancelled() and looked.exception() is None
         self._addresses_until = self._loop.time() + (ADDRESS_SECONDS if found else 0)
 

@@ -33,7 +33,7 @@ def _presets() -> dict[str, LlmProvider]:
 
 
 def provider_names() -> list[str]:
-    """All of them, in the order of the alphabet."""
+    """The names of all providers, in alphabetical order."""
     return sorted(_in_folder() | _presets().keys() | _known.keys())
 
 
@@ -59,7 +59,7 @@ def check_base_url(base_url: str, api: str = DEFAULT_API) -> None:
 
 
 def check_lane(api: str, lane: Lane, reconcilable: bool = False) -> None:
-    """Refuses what the provider does not have, before anything is sent."""
+    """Raises UsageError, before anything is sent, for a lane or a look-up that the provider does not have."""
     provider = provider_named(api)
     if lane not in provider.lanes:
         has = ", ".join(provider.lanes)
@@ -76,7 +76,7 @@ def split_model(model: str) -> tuple[str | None, str]:
 
 
 def provider_of_url(url: str) -> str | None:
-    """The provider whose path it is; None for the paths that many share."""
+    """The provider that alone has this path; None for paths that many providers share."""
     return _longest_match(url, {name: provider_named(name).url_prefixes for name in provider_names()})
 
 
@@ -112,7 +112,7 @@ class ProviderChoice:
         configured: Collection[str] = (),
     ) -> None:
         self._environ = environ
-        self._fallback = fallback  # for all requests that do not show it
+        self._fallback = fallback  # for requests that do not show their provider
         self._configured = configured  # those that the settings name: they count as if their keys were set
         self._chosen: dict[tuple[str | None, str | None], str] = {}
 
@@ -128,7 +128,7 @@ class ProviderChoice:
         return provider_shown(model, url) or self._fallback or self._by_keys(model)
 
     def _by_keys(self, model: str | None) -> str:
-        """As it was always: OpenAI, or what its variable names; otherwise the one provider whose key is set."""
+        """OpenAI, if its key or its base URL is set; otherwise the one provider whose key is set."""
         own = provider_named(DEFAULT_API).access
         if self._environ.get(own.key_env) or self._environ.get(own.base_url_env):
             return DEFAULT_API
@@ -138,7 +138,7 @@ class ProviderChoice:
         if not set_ and model is None:
             return DEFAULT_API  # the line is refused, because it names no model
         which = "for a request without a model" if model is None else f"for the model {model[:MODEL_SHOWN_MAX]!r}"
-        keys = f"; keys are set of {', '.join(set_)}" if set_ else ", and no key is set"
+        keys = f"; keys are set for {', '.join(set_)}" if set_ else ", and no key is set"
         example = f"{(set_ or ['groq'])[0]}:{(model or 'MODEL')[:MODEL_SHOWN_MAX]}"
         hint = f"give --provider NAME, or write it before the model: {example}; known: {', '.join(provider_names())}"
         raise UsageError(f"no provider is known {which}{keys}", hint=hint)

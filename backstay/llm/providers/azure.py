@@ -55,7 +55,7 @@ def call_path(base_url: str, url: str, fields: Mapping[str, Any]) -> str:
 
 
 class AzureFilesAndBatches(FilesAndBatches):
-    """By Azure's own guide every batch is created for chat; each line has its own path, without the version."""
+    """Azure's guide creates every batch for chat; each line has its own path, without the version."""
 
     def line_middle(self, url: str) -> str:
         return super().line_middle(url if url == requests.RESPONSES else url.removeprefix("/v1"))

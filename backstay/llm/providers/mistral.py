@@ -43,7 +43,7 @@ _MODELS: Final = ("mistral-", "ministral-", "codestral-", "devstral-", "magistra
 
 class MistralFilesAndJobs(FilesAndBatches):
     def line_middle(self, url: str) -> str:
-        """A line has no path: the job has it."""
+        """A line has no path: it is in the job."""
         return '","body":'
 
     async def create(self, file_id: str, shard: Shard, seconds: float) -> ProviderReply:
@@ -84,7 +84,7 @@ class MistralFilesAndJobs(FilesAndBatches):
         return found
 
     async def _numbered_pages(self, path: str, params: dict[str, str]) -> AsyncIterator[list[dict[str, Any]]]:
-        """Every page of a list. One that ends before the total that it tells is an error: it could hide entries."""
+        """Every page of a list. A list that is shorter than its total is an error: it could hide entries."""
         seen: set[str] = set()
         for number in range(PAGES_MAX):
             asked = {**params, "page": str(number), "page_size": str(_PAGE_ENTRIES)}

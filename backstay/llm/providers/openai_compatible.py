@@ -1,4 +1,4 @@
-"""Services that speak OpenAI's API: what is different, in a few words; and those of which nothing else is different.
+"""Services that speak OpenAI's API with few differences.
 
 Such a service is one entry in `PRESETS`. One with files, batches or addresses of its own has its own module.
 """
@@ -75,7 +75,8 @@ def preset(
     price_list: str | None = None,
     schemas: SchemaMode = SchemaMode.JSON_SCHEMA,
 ) -> LlmProvider:
-    """A provider that speaks OpenAI's API. What is not said is as usual: its variables carry its name."""
+    """A provider that speaks OpenAI's API. Arguments that are left out have usual values; its variables begin with its
+    name."""
     access = ProviderAccess(
         base_url,
         base_url_env or f"{name.upper()}_BASE_URL",

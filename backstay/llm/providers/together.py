@@ -34,7 +34,7 @@ _FILE_STATUSES: Final = {"queued": "pending", "completed": "processed", "invalid
 
 class TogetherFilesAndBatches(FilesAndBatches):
     def line_middle(self, url: str) -> str:
-        """A line has no path: the batch has it."""
+        """A line has no path: it is in the batch."""
         return '","body":'
 
     async def upload(self, name: str, lines: BinaryIO, seconds: float) -> ProviderReply:
@@ -121,7 +121,7 @@ def _form(fields: dict[str, str]) -> bytes:
 
 
 class TogetherBatches(OpenAiBatches):
-    """A batch is found by its file alone, in a list of which it is not known whether it is whole."""
+    """A batch is found only by its file, in a list that may be incomplete."""
 
     calls = TogetherFilesAndBatches
     bounds = ShardBounds(BATCH_REQUESTS_MAX, bytes_max=50 << 20)  # Together accepts 50,000 requests and 100 MB

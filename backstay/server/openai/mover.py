@@ -17,7 +17,7 @@ from backstay.llm.endpoint import Endpoint
 from backstay.llm.formats import InputOptions, ParsedRequest
 from backstay.llm.lanes import Lanes
 from backstay.llm.lines import seal
-from backstay.run.result_file import CANCELLED, Ended, lines_of
+from backstay.run.result_file import CANCELLED, EndedRequest, lines_of
 from backstay.run.submission import ProviderTerms, announce
 from backstay.server.job_control import drop_blobs, end_waiting, stop_job
 from backstay.server.openai import validation
@@ -147,7 +147,7 @@ class ResultsWriter:
         position = 0
         async for _, entry in entries_of(self._service, batch, InputOptions(background=True)):
             if position >= (batch.total or 0) and isinstance(entry, ParsedRequest):
-                ended = Ended(position, entry.custom_id, False, None, code, words)
+                ended = EndedRequest(position, entry.custom_id, False, None, code, words)
                 yield lines_of(batch.job_id or batch.id.removeprefix("batch_"), ended)
             position += 1
 

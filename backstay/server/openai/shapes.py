@@ -8,7 +8,7 @@ from backstay.core.outcomes import Flaw
 from backstay.core.states import BatchStatus, ItemState
 from backstay.llm.lines import unseal
 from backstay.llm.providers import CHAT, provider_named, provider_of_url
-from backstay.run.result_file import CANCELLED, Ended, ended_of, lines_of
+from backstay.run.result_file import CANCELLED, EndedRequest, ended_request, lines_of
 from backstay.server.service import Service
 from backstay.store.batches import Batch
 from backstay.store.files import INPUT, OUTPUT, StoredFile
@@ -138,8 +138,8 @@ def _reply_as_chat(row: ResultRow) -> ResultRow:
     return row._replace(result=json.dumps({**response, "body": chat.reply(response["body"])}))
 
 
-def _result_of(row: ResultRow, copies: Sequence[Copy], out_of_money: bool) -> Ended:
-    line = ended_of(row, copies)
+def _result_of(row: ResultRow, copies: Sequence[Copy], out_of_money: bool) -> EndedRequest:
+    line = ended_request(row, copies)
     if out_of_money and line.code == CANCELLED:
         return line._replace(code=BUDGET_EXCEEDED, message=BUDGET_WORDS)
     if row.expired and row.flaw not in (Flaw.UNKNOWN, Flaw.LATE):  # these may have been paid

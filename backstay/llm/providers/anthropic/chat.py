@@ -26,7 +26,7 @@ from backstay.llm.chat_format import (
     image_url,
     is_dict,
     is_function,
-    joined,
+    join_texts,
     put_members,
     refuse,
     same_twice,
@@ -137,7 +137,7 @@ def _with_cache(part: Fields, block: dict[str, Any]) -> dict[str, Any]:
 
 
 class MessagesWriter(ChatMessages):
-    """The results of tools are said by the user."""
+    """Results of tools are messages of the user."""
 
     provider = "Anthropic"
     format_name = _FORMAT
@@ -161,7 +161,7 @@ class MessagesWriter(ChatMessages):
         self._add("user", [{"type": _TOOL_RESULT, "tool_use_id": message.get("tool_call_id"), "content": said}])
 
     def _add(self, role: str, content: str | Blocks) -> None:
-        """A text stays a text. After the results of tools, what the user says belongs to the same message."""
+        """A text stays a text. A user's text after results of tools belongs to the same message."""
         last = self.turns[-1] if self.turns else None
         if last is None or not last["role"] == role == "user" or not _has_tool_result(last["content"]):
             self.turns.append({"role": role, "content": content})
@@ -285,10 +285,10 @@ def reply(fields: Fields) -> dict[str, Any]:
     finish = _FINISH.get(reason, "stop") if isinstance(reason, str) else "stop"
     message: dict[str, Any] = {
         "role": "assistant",
-        "content": _said(blocks, "text"),
+        "content": _text_of(blocks, "text"),
         "refusal": _refusal(fields) if reason == "refusal" else None,
     }
-    if (thought := _said(blocks, "thinking")) is not None:
+    if (thought := _text_of(blocks, "thinking")) is not None:
         message["reasoning_content"] = thought
     used = [block for block in blocks if block.get("type") == "tool_use"]
     if used:
@@ -296,8 +296,8 @@ def reply(fields: Fields) -> dict[str, Any]:
     return completion(fields.get("id"), fields.get("model"), [choice(message, finish)], _usage(fields.get("usage")))
 
 
-def _said(blocks: Blocks, kind: str) -> str | None:
-    return joined(block.get(kind) for block in blocks if block.get("type") == kind)
+def _text_of(blocks: Blocks, kind: str) -> str | None:
+    return join_texts(block.get(kind) for block in blocks if block.get("type") == kind)
 
 
 def _refusal(fields: Fields) -> str:

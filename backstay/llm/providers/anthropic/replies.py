@@ -14,7 +14,7 @@ from backstay.llm.provider import TOKENS_MAX, PriceOf, ProviderReply
 from backstay.llm.providers.openai.replies import not_an_answer, preview_reply, read_object, response_text
 from backstay.llm.rate_limits import LimitHeaders, LimitHints, read_limit_headers
 
-# What an error is called, and the status that it has as a reply of its own.
+# The types of errors, each with the status of a reply that has it.
 STATUS_OF_TYPE: Final[Mapping[str, int]] = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -60,7 +60,7 @@ def limit_hints(reply: ProviderReply, now_ms: int) -> LimitHints:
 
 def read_reply(reply: ProviderReply, hints: LimitHints, price_of: PriceOf) -> Succeeded | Failed:
     if not 200 <= reply.status <= 299:
-        return _refused(reply, hints)
+        return _read_refusal(reply, hints)
     read = read_object(reply)
     if isinstance(read, Failed):
         return read
@@ -107,7 +107,7 @@ def usage_of(body: Mapping[str, Any], price_of: PriceOf) -> Usage:
         "cache_creation": by_time,
         "server_tool_use": _counts(tools if isinstance(tools, dict) else {}),
     }
-    listed = price_of.listed(str(model), tier, {"model": model, "usage": figures})
+    listed = price_of.usage_by_list(str(model), tier, {"model": model, "usage": figures})
     return Usage(total, written, max([cost, *(used.cost_micros or 0 for used in listed)]))
 
 
@@ -142,18 +142,18 @@ def failure_of_error(error: object, retry_after_ms: int | None = None, status: i
     return failure
 
 
-def _refused(reply: ProviderReply, hints: LimitHints) -> Failed:
+def _read_refusal(reply: ProviderReply, hints: LimitHints) -> Failed:
     status = reply.status
     if 300 <= status <= 399:
         target = reply.headers.get("location", "somewhere else")
         message = f"the provider redirects to {target}, where nothing is sent; check the base URL"
         return Failed(failure_of_status(status, message), reply=preview_reply(reply))
     failure = failure_of_error(_error_in(reply.text), hints.wait_ms, status)
-    return Failed(_as_told(failure, reply.headers.get(_SHOULD_RETRY)), reply=preview_reply(reply))
+    return Failed(_follow_retry_header(failure, reply.headers.get(_SHOULD_RETRY)), reply=preview_reply(reply))
 
 
-def _as_told(failure: Failure, should_retry: str | None) -> Failure:
-    """The provider's own word on whether a further try can help wins over the status."""
+def _follow_retry_header(failure: Failure, should_retry: str | None) -> Failure:
+    """The header that says whether a further try can help wins over the status."""
     if should_retry == "true" and failure.kind is FailureKind.BUSINESS:
         return replace(failure, kind=FailureKind.INFRASTRUCTURE)
     if should_retry == "false" and failure.kind is FailureKind.THROTTLED:  # a limit that does not end by itself

@@ -16,9 +16,9 @@ from backstay.llm.provider import OUTPUT_TOKENS_EXPECTED, ProviderAccess, TokenE
 MESSAGES: Final = "/v1/messages"
 VERSION: Final = "2023-06-01"
 
-MESSAGE_TOKENS: Final = 4  # what a message costs besides its text
-PREAMBLE_TOKENS_MAX: Final = 64  # what surrounds the messages
-TOOLS_TOKENS_MAX: Final = 2_048  # what is put before the first tool, and for the tools that Anthropic defines itself
+MESSAGE_TOKENS: Final = 4  # of a message, besides its text
+PREAMBLE_TOKENS_MAX: Final = 64  # around the messages
+TOOLS_TOKENS_MAX: Final = 2_048  # before the first tool, and for the tools that Anthropic defines itself
 IMAGE_TOKENS_EXPECTED: Final = 1_600
 IMAGE_TOKENS_MAX: Final = 10_000  # the largest picture has less than half of that
 DOCUMENT_BYTES_PER_TOKEN: Final = 50  # of base64: a page of a PDF file is read as text and as a picture

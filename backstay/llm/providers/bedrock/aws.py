@@ -53,7 +53,7 @@ def region_in(environ: Mapping[str, str]) -> str | None:
 
 
 class BedrockAccess(ProviderAccess):
-    """Its address depends on the region."""
+    """The base URL depends on the region."""
 
     @property
     def base_url(self) -> str:
@@ -149,7 +149,7 @@ def load_credentials() -> Any:
 
 
 def _credential_errors() -> tuple[type[Exception], ...]:
-    """What goes wrong on the way: AWS refuses, or a tool, a file or an answer of the user's own is not right."""
+    """The errors of botocore: AWS refuses, or a tool, a file or an answer on the user's machine is not valid."""
     from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 
     return BotoCoreError, ClientError, OSError, ValueError, KeyError, UsageError
@@ -162,7 +162,7 @@ def sign_for(base: SplitResult, key: str | None) -> "AwsSigner":
 
 
 class AwsSigner:
-    """Signs requests to Bedrock's own hosts and to the bucket; nothing of it is sent to any other."""
+    """Signs requests to Bedrock's own hosts and to the bucket. Other hosts get no signature."""
 
     def __init__(self, base: SplitResult, key: str | None) -> None:
         self.base = base
@@ -190,8 +190,10 @@ class AwsSigner:
         if frozen is None:
             return {}
         if len(body) <= IN_LOOP_BYTES_MAX:
-            return self._signed(service, frozen, method, url, body, headers)
-        signed: dict[str, str] = await in_thread(lambda: self._signed(service, frozen, method, url, body, headers))
+            return self._signature_headers(service, frozen, method, url, body, headers)
+        signed: dict[str, str] = await in_thread(
+            lambda: self._signature_headers(service, frozen, method, url, body, headers)
+        )
         return signed
 
     async def link(self, url: str) -> str:
@@ -212,7 +214,7 @@ class AwsSigner:
             return S3
         return self._hosts.get(urlsplit(bare).netloc)
 
-    def _signed(
+    def _signature_headers(
         self, service: str, frozen: Any, method: str, url: URL, body: bytes, headers: Mapping[str, str]
     ) -> dict[str, str]:
         from botocore.auth import S3SigV4Auth, SigV4Auth

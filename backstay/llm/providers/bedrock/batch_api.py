@@ -138,7 +138,7 @@ class StoredObject(NamedTuple):
 
 
 class Bucket:
-    """The objects of batches: what goes in, and what Bedrock writes."""
+    """The objects of batches in S3: the input, and the results that Bedrock writes."""
 
     def __init__(self, channel: Channel, signer: AwsSigner) -> None:
         self.name, prefix, self.role = batch_place()
@@ -173,7 +173,7 @@ class Bucket:
         except Permanent as error:
             if error.code is ErrorCode.TOO_LARGE:
                 raise
-            if "NoSuchKey" in error.message:  # S3's own code
+            if "NoSuchKey" in error.message:  # S3's code
                 return False
             raise ProviderHeld(f"S3 does not give {self.uri(key)}: {error.message}") from None
         return True

@@ -64,7 +64,7 @@ class BedrockBatches:
         self.bounds = ShardBounds(REQUESTS_MAX, bytes_max=64 << 20, requests_min=records_min())
 
     async def close(self) -> None:
-        """Nothing runs beside the calls."""
+        """Nothing runs in the background."""
 
     def group_of(self, request: LlmRequest, fields: Mapping[str, Any]) -> tuple[str | None, str]:
         """A job has one model, and one kind of bodies."""
@@ -131,9 +131,9 @@ class StoredShard:
         ends_at = clock.monotonic() + seconds
         reply: ProviderReply | None = None
         with suppress(OutcomeUnknown):
-            reply = await self._api.create(self._asked(), seconds / 2)
+            reply = await self._api.create(self._creation_body(), seconds / 2)
         if reply is None or _is_unsure(reply):
-            reply = await self._api.create(self._asked(), max(ends_at - clock.monotonic(), 1.0))
+            reply = await self._api.create(self._creation_body(), max(ends_at - clock.monotonic(), 1.0))
         if _is_unsure(reply):
             raise OutcomeUnknown(f"Bedrock answered {reply.status} to the creation of a job")
         self._channel.count_answer(reply, len(self._shard.entries))
@@ -145,7 +145,7 @@ class StoredShard:
             raise OutcomeUnknown("Bedrock accepted a job but gave no ARN for it")
         return job_id
 
-    def _asked(self) -> dict[str, Any]:
+    def _creation_body(self) -> dict[str, Any]:
         key = self._shard.key
         source = {"s3Uri": self._bucket.uri(self._key(INPUT)), "s3InputFormat": "JSONL"}
         return {
@@ -186,7 +186,7 @@ class BedrockResultReader:
         error = named.get("error")
         if error is None or not isinstance(error.value, dict):
             return None
-        return LineResult(_failed(error.value))
+        return LineResult(_failure_of_record(error.value))
 
     def read_missing(self, ref: str, wait_ms: int) -> LineResult:
         status = self._job.status
@@ -206,7 +206,7 @@ class BedrockResultReader:
         return line_failed(ErrorCode.UNKNOWN, FailureKind.UNKNOWN, message)
 
 
-def _failed(error: Mapping[str, Any]) -> Failed:
+def _failure_of_record(error: Mapping[str, Any]) -> Failed:
     """The same as for a single reply with this error, whose code is a status or a type."""
     code, message = error.get("errorCode"), error.get("errorMessage")
     said = message if isinstance(message, str) else ""
@@ -243,7 +243,7 @@ class JobLookup:
         self._covers_from = float("inf")
 
     def expect(self, name: str, refs: Sequence[str]) -> None:
-        """Records what is in an input that was written here, so that it need not be read."""
+        """Records the requests of an input that was written here, so that it need not be read."""
         self._indexes[name] = LineIndex((ref, number) for number, ref in enumerate(refs))
         self._forget_oldest()
 

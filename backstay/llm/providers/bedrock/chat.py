@@ -27,7 +27,7 @@ from backstay.llm.chat_format import (
     functions_in,
     image_url,
     is_dict,
-    joined,
+    join_texts,
     put_members,
     refuse,
     same_twice,
@@ -138,7 +138,7 @@ def _with_cache(part: Fields, block: dict[str, Any]) -> Blocks:
 
 
 class ConverseWriter(ChatMessages):
-    """The results of tools are said by the user. The speakers take turns: what one says in several messages becomes
+    """Results of tools are messages of the user. User and assistant alternate: several messages of one in a row become
     one."""
 
     provider = "Bedrock"
@@ -226,7 +226,7 @@ def _put_tools(value: Any, body: dict[str, Any]) -> None:
 def _put_tool_choice(value: Any, body: dict[str, Any]) -> None:
     function = function_chosen(value, check)
     if value == "auto":
-        return  # as if nothing were said
+        return  # the same as no tool_choice
     if value == "required":
         chosen: dict[str, Any] = {"any": {}}
     elif function is not None:
@@ -275,12 +275,12 @@ def reply(fields: Fields) -> dict[str, Any]:
     reason = fields.get("stopReason")
     message: dict[str, Any] = {
         "role": "assistant",
-        "content": joined(block.get("text") for block in blocks),
+        "content": join_texts(block.get("text") for block in blocks),
         "refusal": None,
     }
     if reason == "refusal":
         message["refusal"] = message["content"] or "The model refused to answer."
-    if (thought := joined(map(_thought, blocks))) is not None:
+    if (thought := join_texts(map(_thinking_text, blocks))) is not None:
         message["reasoning_content"] = thought
     if used := [use for block in blocks if is_dict(use := block.get("toolUse"))]:
         message["tool_calls"] = [tool_call(each.get("toolUseId"), each.get("name"), each.get("input")) for each in used]
@@ -288,7 +288,7 @@ def reply(fields: Fields) -> dict[str, Any]:
     return completion(None, None, [choice(message, finish)], _usage(dict_in(fields.get("usage"))))
 
 
-def _thought(block: Fields) -> Any:
+def _thinking_text(block: Fields) -> Any:
     return dict_in(dict_in(block.get("reasoningContent")).get("reasoningText")).get("text")
 
 

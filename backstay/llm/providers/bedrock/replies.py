@@ -15,7 +15,7 @@ from backstay.llm.providers.openai import replies as openai_replies
 from backstay.llm.providers.openai.replies import not_an_answer, preview_reply, read_object, response_text
 from backstay.llm.rate_limits import LimitHints, read_limit_headers
 
-# What an error is called, and the status that it has as a reply of its own.
+# The types of errors, each with the status of a reply that has it.
 STATUS_OF_TYPE: Final[Mapping[str, int]] = {
     "ValidationException": 400,
     "ServiceQuotaExceededException": 400,
@@ -50,7 +50,7 @@ _FLAW_OF_REASON: Final[Mapping[str, Flaw]] = {
     "max_tokens": Flaw.TRUNCATED,
     "length": Flaw.TRUNCATED,
     "model_context_window_exceeded": Flaw.TRUNCATED,
-    # The model wrote what cannot be read as an answer, and only a part of it, or nothing, is there.
+    # The output of the model cannot be read as an answer; only a part of it, or nothing, is there.
     "malformed_model_output": Flaw.TRUNCATED,
     "malformed_tool_use": Flaw.TRUNCATED,
     "guardrail_intervened": Flaw.FILTERED,
@@ -68,14 +68,14 @@ _NAMES: Final = (
 
 
 def limit_hints(reply: ProviderReply, now_ms: int) -> LimitHints:
-    """Bedrock tells no limits, only sometimes how long to wait."""
+    """Bedrock reports no limits, only sometimes how long to wait."""
     return read_limit_headers(reply.headers, now_ms, ())
 
 
 def read_reply(reply: ProviderReply, hints: LimitHints, price_of: PriceOf) -> Succeeded | Failed:
     """A reply to Converse names no model: the path of the call does."""
     if not 200 <= reply.status <= 299:
-        return _refused(reply, hints)
+        return _read_refusal(reply, hints)
     read = read_object(reply)
     if isinstance(read, Failed):
         return read
@@ -114,7 +114,7 @@ def usage_of(body: Mapping[str, Any], headers: Mapping[str, str], model: str, pr
     counts = {"inputTokens": plain, "outputTokens": written, "cacheReadInputTokens": hit, "cacheWriteInputTokens": kept}
     details = said.get("cacheDetails") if isinstance(said, dict) else None
     figures_told = {**counts, **({"cacheDetails": details} if isinstance(details, list) else {})}
-    listed = price_of.listed(model, tier, {"model": model, "usage": figures_told})
+    listed = price_of.usage_by_list(model, tier, {"model": model, "usage": figures_told})
     return Usage(total, written, max([cost, *(used.cost_micros or 0 for used in listed)]))
 
 
@@ -157,7 +157,7 @@ def failure_of_error(kind: str, message: str, status: int | None = None, wait_ms
     return failure
 
 
-def _refused(reply: ProviderReply, hints: LimitHints) -> Failed:
+def _read_refusal(reply: ProviderReply, hints: LimitHints) -> Failed:
     if 300 <= reply.status <= 399:
         target = reply.headers.get("location", "somewhere else")
         message = f"the provider redirects to {target}, where nothing is sent; check the base URL"

@@ -22,8 +22,8 @@ MODELS: Final = "/foundation-models"
 CONVERSE: Final = "converse"
 INVOKE: Final = "invoke"
 
-PREAMBLE_TOKENS_MAX: Final = 64  # what surrounds the messages
-TOOLS_TOKENS_MAX: Final = 2_048  # what is put before the first tool
+PREAMBLE_TOKENS_MAX: Final = 64  # around the messages
+TOOLS_TOKENS_MAX: Final = 2_048  # before the first tool
 MEDIA_TOKENS_EXPECTED: Final = 1_600
 MEDIA_BYTES_MIN: Final = 1_000  # a text in such a member that is shorter is a name or a format
 
@@ -56,7 +56,7 @@ _BODY_KEYS: Final = frozenset(("messages", "system", "inferenceConfig", "anthrop
 _NAMED: Final = ("model", "modelId")
 _MEDIA: Final = frozenset(("image", "images", "video", "audio", "document", "inputImage"))
 _ELSEWHERE: Final = frozenset(("s3Location", "uri", "promptVariables", "cachedContent"))
-# Where the bodies of the models bound their output.
+# The names of the limit of the output, in the bodies of the models.
 _BOUNDS: Final = ("max_tokens", "max_completion_tokens", "max_gen_len", "maxTokens", "max_new_tokens", "maxTokenCount")
 _INSIDE: Final = ("inferenceConfig", "textGenerationConfig")
 
@@ -66,7 +66,7 @@ def path_to(model: str, operation: str = CONVERSE) -> str:
 
 
 def model_in(url: str) -> str:
-    """The model that a path names; empty if it is no path of a call."""
+    """The model in the path of a call; empty for any other path."""
     named = _PATH.fullmatch(url.partition("?")[0])
     return "" if named is None else unquote(named[1])
 
@@ -80,7 +80,8 @@ def check_base(base: SplitResult) -> None:
 
 
 def address(base: SplitResult, path: str) -> URL:
-    """As it is written: the signature is of these characters. Models and batches are at another host than calls."""
+    """The URL is not encoded again, because the signature covers these characters. Models and batches are at another
+    host than calls."""
     where = path.partition("#")[0]
     if where.startswith((JOBS, MODELS)):
         return URL(f"{control_url(base)}{where}", encoded=True)
@@ -127,7 +128,7 @@ def is_body(fields: Mapping[str, Any]) -> bool:
 
 
 def sends_metadata(fields: Mapping[str, Any]) -> bool:
-    """Bedrock's own is called requestMetadata."""
+    """Never: Bedrock's own metadata is called requestMetadata."""
     return False
 
 

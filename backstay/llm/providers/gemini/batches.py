@@ -185,7 +185,7 @@ class GeminiResultReader:
         batch = self._batch
         if batch.state == FAILED and batch.succeeded == 0:
             return self._refusal(wait_ms)
-        # Nothing is known about what was run but is not told.
+        # It is not known which of the requests without a line were run.
         all_told = self._told >= batch.succeeded + batch.failed
         if batch.state == EXPIRED and all_told:
             return line_failed(ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE, "the batch expired")
@@ -221,6 +221,6 @@ class GeminiBatchLookup(ListedBatchLookup[GeminiBatch]):
             del self._named[next(iter(self._named))]
         return index
 
-    def _known(self, ref: str) -> str | None:
+    def _find_known(self, ref: str) -> str | None:
         running = (batch.id for batch in self._open if ref in self._named.get(batch.display_name or "", ()))
-        return super()._known(ref) or next(running, None)
+        return super()._find_known(ref) or next(running, None)

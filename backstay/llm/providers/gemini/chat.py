@@ -25,7 +25,7 @@ from backstay.llm.chat_format import (
     functions_in,
     image_url,
     is_dict,
-    joined,
+    join_texts,
     put_members,
     refuse,
     same_twice,
@@ -122,7 +122,7 @@ def _audio(part: Fields) -> Blocks:
 
 
 def _file(part: Fields) -> Blocks:
-    """Gemini has no place for the name of a file, so it is said before it."""
+    """Gemini has no place for the name of a file, so the name is a text before it."""
     check(part, ("type", "file"))
     data, name = file_in(part, check)
     if data is None:
@@ -135,7 +135,7 @@ def _inline(mime_type: str, data: str) -> dict[str, Any]:
 
 
 class ContentsWriter(ChatMessages):
-    """The results of tools are said by the user. They name their function, which only the call of it tells."""
+    """Results of tools are messages of the user. They name their function, which is known from the call."""
 
     provider = "Gemini"
     format_name = _FORMAT
@@ -300,10 +300,10 @@ def _choice(number: int, candidate: Fields) -> dict[str, Any]:
     parts = [part for part in as_list(content.get("parts")) if is_dict(part)]
     message: dict[str, Any] = {
         "role": "assistant",
-        "content": joined(part.get("text") for part in parts if not part.get("thought")),
+        "content": join_texts(part.get("text") for part in parts if not part.get("thought")),
         "refusal": None,
     }
-    if (thought := joined(part.get("text") for part in parts if part.get("thought"))) is not None:
+    if (thought := join_texts(part.get("text") for part in parts if part.get("thought"))) is not None:
         message["reasoning_content"] = thought
     if images := [_image_said(part["inlineData"]) for part in parts if is_dict(part.get("inlineData"))]:
         message["images"] = images

@@ -81,7 +81,7 @@ _COUNTS: Final = (
 
 
 def limit_hints(reply: ProviderReply, now_ms: int) -> LimitHints:
-    """Gemini tells how long to wait in the body of an error; there are no headers with limits."""
+    """The body of an error says how long to wait; there are no headers with limits."""
     hints = read_limit_headers(reply.headers, now_ms, ())
     if 200 <= reply.status <= 299:
         return hints
@@ -94,7 +94,7 @@ def limit_hints(reply: ProviderReply, now_ms: int) -> LimitHints:
 
 def read_reply(reply: ProviderReply, hints: LimitHints, price_of: PriceOf) -> Succeeded | Failed:
     if not 200 <= reply.status <= 299:
-        return _refused(reply, hints)
+        return _read_refusal(reply, hints)
     read = read_object(reply)
     if isinstance(read, Failed):
         return read
@@ -133,7 +133,7 @@ def usage_of(body: Mapping[str, Any], price_of: PriceOf) -> Usage:
     known = {name: count or 0 for name, count in counts.items()}
     read = known["promptTokenCount"] + known.get("toolUsePromptTokenCount", 0)
     written = known.get("candidatesTokenCount", 0) + known.get("thoughtsTokenCount", 0)
-    # Tokens that only the total has can have been written alone.
+    # Tokens that only the total contains must be output.
     written = max(written, known.get("totalTokenCount", 0) - read)
     if max(read, written) > TOKENS_MAX:
         return Usage()
@@ -145,7 +145,7 @@ def usage_of(body: Mapping[str, Any], price_of: PriceOf) -> Usage:
     cost = price.cost_micros(read, written, known.get("cachedContentTokenCount", 0))
     # The list also knows what sounds and pictures cost.
     figures = {**known, **{name: found for name in _DETAILS if (found := _modalities(said.get(name)))}}
-    listed = price_of.listed(str(model), tier, {"modelVersion": model, "usageMetadata": figures})
+    listed = price_of.usage_by_list(str(model), tier, {"modelVersion": model, "usageMetadata": figures})
     return Usage(read, written, max([cost, *(used.cost_micros or 0 for used in listed)]))
 
 
@@ -218,7 +218,7 @@ def _details(error: object) -> Iterator[Mapping[str, Any]]:
         yield from (each for each in islice(details, DETAILS_LOOKED_MAX) if isinstance(each, dict))
 
 
-def _refused(reply: ProviderReply, hints: LimitHints) -> Failed:
+def _read_refusal(reply: ProviderReply, hints: LimitHints) -> Failed:
     status = reply.status
     if 300 <= status <= 399:
         target = reply.headers.get("location", "somewhere else")

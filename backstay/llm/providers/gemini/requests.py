@@ -19,7 +19,7 @@ VERSION: Final = "/v1beta"
 GENERATE: Final = "generateContent"
 URL_PREFIXES: Final = (f"{VERSION}/models/", f"{VERSION}/tunedModels/", "/v1alpha/models/", "/v1/models/")
 
-CONTENT_TOKENS: Final = 2  # what a turn costs besides its text
+CONTENT_TOKENS: Final = 2  # of a turn, besides its text
 PREAMBLE_TOKENS_MAX: Final = 64
 IMAGE_TOKENS_EXPECTED: Final = 1_120
 IMAGE_TOKENS_MAX: Final = 10_000  # the largest picture has less than half of that

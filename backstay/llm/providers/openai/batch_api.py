@@ -40,7 +40,7 @@ _HEAD: Final = re.compile(rb'\{(?:"id": ?"[^"\\]*", ?)?"custom_id": ?"([0-9a-f]{
 
 
 class LineError(NamedTuple):
-    """What is wrong with a batch as a whole, or with one line of it, counted from 1."""
+    """An error of a batch as a whole, or of one line, counted from 1."""
 
     code: str
     message: str
@@ -113,7 +113,7 @@ class FilesAndBatches:
         return read_file(file_id, said)
 
     def line_middle(self, url: str) -> str:
-        """What stands in a line between its custom_id and its body."""
+        """The text between the custom_id and the body of a line."""
         return f'","method":"POST","url":{json.dumps(url)},"body":'
 
     async def upload(self, name: str, lines: BinaryIO, seconds: float) -> ProviderReply:
@@ -282,14 +282,14 @@ class BatchLookup:
         """
         asked_at = self._clock.monotonic()
         since -= CLOCKS_APART_SECONDS
-        while (found := self._known(ref)) is None and not self._survey.covers(asked_at, since):
+        while (found := self._find_known(ref)) is None and not self._survey.covers(asked_at, since):
             await self._survey.wait(since)
         gone = next((batch for batch in self._gone if batch.created_at is None or batch.created_at >= since), None)
         if found is None and gone is not None:
             raise Transient(f"the file of {gone.id} was deleted at the provider, so its content is not known")
         return found
 
-    def _known(self, ref: str) -> str | None:
+    def _find_known(self, ref: str) -> str | None:
         """The batch of a request, once known, does not change."""
         return next((batch for file, batch in self._batches.items() if ref in self._indexes[file]), None)
 

@@ -86,8 +86,8 @@ class OpenAiBatches:
         try:
             entries = list(shard.entries.values())
             size = await in_thread(lambda: write_lines(lines, self._api.line_middle(shard.key.url), entries))
-            if (known := await self._known(shard, size)) is not None:
-                return self._uploaded(known, shard)
+            if (known := await self._find_unused_file(shard, size)) is not None:
+                return self._uploaded_shard(known, shard)
             name = f"{MARK}-{shard.digest}.jsonl"
             reply = await self._api.upload(name, lines, seconds)
         finally:
@@ -100,7 +100,7 @@ class OpenAiBatches:
             raise Transient("the provider accepted a file but gave no id for it")
         self._lookup.remember(file_id, list(shard.entries))
         self._lookup.keep_unused(shard.digest, file_id)
-        return self._uploaded(self._api.read_file(file_id, said), shard)
+        return self._uploaded_shard(self._api.read_file(file_id, said), shard)
 
     async def read_results(self, batch: OpenAiBatch) -> BatchResults:
         """Both files of an ended batch. A request that is in neither is distinguished from one whose file cannot be
@@ -127,7 +127,7 @@ class OpenAiBatches:
         reader = OpenAiResultReader(batch, whole, named, self._channel.price_of)
         return BatchResults(batch, files, reader, self._channel.wire.veil)
 
-    async def _known(self, shard: Shard, size: int) -> FileView | None:
+    async def _find_unused_file(self, shard: Shard, size: int) -> FileView | None:
         file_id = self._lookup.find_unused(shard.digest)
         found = await self._api.show_file(file_id) if file_id is not None else None
         if found is None or found.broken or found.bytes != size:
@@ -135,7 +135,7 @@ class OpenAiBatches:
             return None
         return found
 
-    def _uploaded(self, file: FileView, shard: Shard) -> "UploadedShard":
+    def _uploaded_shard(self, file: FileView, shard: Shard) -> "UploadedShard":
         return UploadedShard(file, shard, self._channel, self._api, self._lookup)
 
     async def _download(self, file_id: str) -> BatchResultFile | None:
@@ -262,7 +262,7 @@ class OpenAiResultReader:
         code = error.get("code") if isinstance(error, dict) else None
         if isinstance(error, dict) and isinstance(code, str) and code in _NOT_RUN:
             return self._not_run(code, str(error.get("message")))
-        return LineResult(_ended(failure_of_error(error)))
+        return LineResult(_failed_task(failure_of_error(error)))
 
     def _not_run(self, code: str, message: str) -> LineResult:
         cancelled = code == _LINE_CANCELLED and self._batch.status == CANCELLED
@@ -274,22 +274,22 @@ class OpenAiResultReader:
         errors = self._batch.errors
         if self.too_many_tokens:
             message = _sentence(*errors[0][:2])
-            return _ended(Failure(ErrorCode.GW_4XX, FailureKind.THROTTLED, message, wait_ms))
+            return _failed_task(Failure(ErrorCode.GW_4XX, FailureKind.THROTTLED, message, wait_ms))
         at_fault = {error.line: error for error in errors if error.line is not None} if self._named is not None else {}
         numbers = self._named.spots(ref) if self._named is not None else []
         if (own := next((at_fault[number] for number in numbers if number in at_fault), None)) is not None:
-            return _ended(failure_of_status(400, _sentence(own.code, own.message)))
+            return _failed_task(failure_of_status(400, _sentence(own.code, own.message)))
         if any(1 <= number <= len(self._named or ()) for number in at_fault):
             message = "another request of its batch is not valid, so none was run"
-            return _ended(Failure(ErrorCode.GW_4XX, FailureKind.THROTTLED, message))
+            return _failed_task(Failure(ErrorCode.GW_4XX, FailureKind.THROTTLED, message))
         words = _sentence(*errors[0][:2]) if errors else "without a reason"
         failure = Failure(ErrorCode.GW_5XX, FailureKind.INFRASTRUCTURE, f"the provider refused the batch: {words}")
-        return _ended(failure)
+        return _failed_task(failure)
 
 
 def _sentence(code: str, message: str) -> str:
     return f"{message} ({code})"
 
 
-def _ended(failure: Failure) -> Failed:
+def _failed_task(failure: Failure) -> Failed:
     return Failed(failure, task_ended=True)

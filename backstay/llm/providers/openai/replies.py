@@ -72,7 +72,7 @@ def limit_hints(reply: ProviderReply, now_ms: int) -> LimitHints:
 def read_reply(reply: ProviderReply, hints: LimitHints, price_of: PriceOf) -> Succeeded | Failed:
     """The outcome of the request. A result is the text of a `response` object, as in the lines of a batch's output."""
     if not 200 <= reply.status <= 299:
-        return _refused(reply, hints)
+        return _read_refusal(reply, hints)
     read = read_object(reply)
     if isinstance(read, Failed):
         return read
@@ -87,7 +87,7 @@ def read_reply(reply: ProviderReply, hints: LimitHints, price_of: PriceOf) -> Su
 
 
 def read_object(reply: ProviderReply) -> tuple[str, dict[str, Any]] | Failed:
-    """The text of a successful reply and what it says. If it cannot be read, it was processed and probably paid."""
+    """The text of a successful reply, and its value. If it cannot be read, it was processed and probably paid."""
     code, why = ErrorCode.TOO_LARGE, "a reply that is too large to read"
     if not reply.cut:
         try:
@@ -100,14 +100,14 @@ def read_object(reply: ProviderReply) -> tuple[str, dict[str, Any]] | Failed:
 
 
 def not_an_answer(reply: ProviderReply, what: str) -> Failed:
-    """For a successful reply whose object is something else than it should be."""
+    """The failure of a successful reply whose JSON object is not the expected one."""
     message = f"the provider answered {reply.status} with an object that is not {what}"
     failure = Failure(ErrorCode.GW_5XX, FailureKind.UNKNOWN, message, provider_status=reply.status)
     return Failed(failure, reply=preview_reply(reply))
 
 
 def _is_response(body: Mapping[str, Any]) -> bool:
-    """Of the endpoint /v1/responses, whose replies have a status of their own."""
+    """Whether the reply is of /v1/responses: such replies have a status of their own."""
     return body.get("object") == "response" or isinstance(body.get("output"), list)
 
 
@@ -160,12 +160,12 @@ def response_text(reply: ProviderReply, body: str) -> str:
 
 
 def _object(text: str) -> tuple[str, dict[str, Any]]:
-    """The text of a JSON object and what it says."""
+    """The text of a JSON object, and its value."""
     text = text.removeprefix(_BOM)
     try:
         body = from_json(text, allow_inf_nan=False)  # takes half the time of the decoder below, and is stricter
     except (ValueError, TypeError):  # the latter for text with lone surrogates
-        body = _decoded(text)
+        body = _decode(text)
     if type(body) is not dict:
         raise _Nonsense(f"JSON that is not an object but {type(body).__name__}")
     return text, body
@@ -178,7 +178,7 @@ def _refuse(token: str) -> NoReturn:
 _DECODER: Final = json.JSONDecoder(parse_constant=_refuse)
 
 
-def _decoded(text: str) -> object:
+def _decode(text: str) -> object:
     """For text that the other parser refused: its value if it is JSON, otherwise the reason why it is not."""
     if not text or text.isspace():
         raise _Nonsense("an empty body")
@@ -191,7 +191,7 @@ def _decoded(text: str) -> object:
         raise _Nonsense(f"a body that is not JSON: {text[:80]!a}") from None
 
 
-def _refused(reply: ProviderReply, hints: LimitHints) -> Failed:
+def _read_refusal(reply: ProviderReply, hints: LimitHints) -> Failed:
     status = reply.status
     if 300 <= status <= 399:
         target = reply.headers.get("location", "somewhere else")

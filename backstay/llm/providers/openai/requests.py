@@ -15,9 +15,9 @@ from backstay.llm.lines import LinePart, LineRefused, Member, body_with_model, m
 from backstay.llm.provider import OUTPUT_TOKENS_EXPECTED, ProviderAccess, TokenEstimate, request_attributes
 from backstay.llm.schemas import AnswerSchema, ChatAnswers, Reask, SchemaMode, instructions_for
 
-MESSAGE_TOKENS = 4  # what a message costs besides its text
-PREAMBLE_TOKENS_MAX = 64  # what a chat template may put around the messages
-TOOLS_TOKENS_MAX = 1024  # what it may put before the first tool
+MESSAGE_TOKENS = 4  # of a message, besides its text
+PREAMBLE_TOKENS_MAX = 64  # that a chat template may add around the messages
+TOOLS_TOKENS_MAX = 1024  # that it may add before the first tool
 IMAGE_TOKENS_EXPECTED = 1_000
 IMAGE_TOKENS_MAX = 50_000  # the model that counts pictures highest has 48,169 for the largest
 AUDIO_BYTES_PER_TOKEN = 500  # of base64: speech as MP3
@@ -124,10 +124,10 @@ def _output(url: str, fields: Mapping[str, Any]) -> tuple[int | None, int]:
         replies *= len(prompt)
     if not bounds:
         return None, replies
-    return max(bounds) + (_predicted(fields) if "prediction" in fields else 0), replies
+    return max(bounds) + (_count_predicted(fields) if "prediction" in fields else 0), replies
 
 
-def _predicted(fields: Mapping[str, Any]) -> int:
+def _count_predicted(fields: Mapping[str, Any]) -> int:
     """Predicted text that is not used is paid like output."""
     predicted = _Input()
     predicted.add(fields["prediction"])

@@ -112,7 +112,7 @@ class BackgroundResponses:
 
     def _answer(self, reply: ProviderReply, task_id: str) -> TaskAnswer:
         if reply.cut:
-            return self._ended(reply)
+            return self._read_end(reply)
         said = object_in(reply)
         if said is None:
             raise Transient("the provider's answer about a response is not a JSON object")
@@ -120,19 +120,19 @@ class BackgroundResponses:
             raise Transient(f"the provider was asked about {task_id} and answered about another response")
         match said.get("status"):
             case "completed" | "incomplete":
-                return self._ended(reply)
+                return self._read_end(reply)
             case "failed":
-                return self._failed(reply, said)
+                return self._read_failure(reply, said)
             case "cancelled":
                 return gone_wrong("the response was cancelled at the provider")
             case _:
                 return Running()
 
-    def _ended(self, reply: ProviderReply) -> TaskAnswer:
+    def _read_end(self, reply: ProviderReply) -> TaskAnswer:
         outcome = self._channel.read(reply)
         return replace(outcome, task_ended=True) if isinstance(outcome, Failed) else outcome
 
-    def _failed(self, reply: ProviderReply, said: dict[str, Any]) -> Failed:
+    def _read_failure(self, reply: ProviderReply, said: dict[str, Any]) -> Failed:
         usage = usage_of(said, self._channel.price_of) if said.get("usage") else None
         failure = failure_of_error(said.get("error"), self._channel.limit_hints(reply).wait_ms)
         return Failed(failure, usage, task_ended=True, reply=preview_reply(reply))

@@ -53,23 +53,23 @@ def usage_of(body: Mapping[str, Any], price_of: PriceOf) -> Usage:
     tier = tier if type(tier) is str else None
     price = price_of(model, tier) if type(model) is str else None
     said = body.get("usage")
-    usual = _usual(said) if type(said) is dict else None
+    usual = _read_usual(said) if type(said) is dict else None
     if usual is None:
-        return _dearest(body, model if type(model) is str else "", tier, price, price_of)
+        return _dearest_usage(body, model if type(model) is str else "", tier, price, price_of)
     if price is None:
         return Usage(usual[0], usual[1])
     return Usage(usual[0], usual[1], price.cost_micros(*usual))
 
 
-def _dearest(
+def _dearest_usage(
     body: Mapping[str, Any], model: str, tier: str | None, price: TokenPrice | None, price_of: PriceOf
 ) -> Usage:
-    readings = [one for said in _objects(body) if (one := _reading(said, bool(body.get("data")))) is not None]
+    readings = [one for said in _objects(body) if (one := _read_usage(said, bool(body.get("data")))) is not None]
     if any(max(one) > TOKENS_MAX for one in readings):
         return Usage()  # then its other figures are not credible either
     found = [Usage(*one[:2], None if price is None else price.cost_micros(*one)) for one in readings]
     if price is not None and _is_small(body):
-        found += (used for used in price_of.listed(model, tier, body) if _is_plausible(used))
+        found += (used for used in price_of.usage_by_list(model, tier, body) if _is_plausible(used))
     dearest = max(found, key=lambda used: (used.cost_micros or 0, used.input_tokens + used.output_tokens), default=None)
     dearest = dearest or Usage()
     stated = max((micros for micros in map(_stated_micros, _objects(body)) if micros is not None), default=None)
@@ -78,7 +78,7 @@ def _dearest(
     return dearest._replace(cost_micros=max(stated, dearest.cost_micros or 0))
 
 
-def _usual(said: dict[str, Any]) -> tuple[int, int, int] | None:
+def _read_usual(said: dict[str, Any]) -> tuple[int, int, int] | None:
     """Tokens read, written and cached, if there is only one way to read the reply, as with nearly all.
     Every reply passes here, so this is written for speed."""
     get = said.get
@@ -120,7 +120,7 @@ def _objects(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             yield from (inner for inner in map(said.get, _INSIDE) if isinstance(inner, dict))
 
 
-def _reading(said: dict[str, Any], is_embedding: bool) -> UsageReading | None:
+def _read_usage(said: dict[str, Any], is_embedding: bool) -> UsageReading | None:
     """The most expensive reading of one usage object; None if the tokens read or written are missing."""
     read, written, total = _most(said, _READ), _most(said, _WRITTEN), _most(said, _TOTAL)
     if "promptTokenCount" in said or "totalTokenCount" in said:  # Gemini leaves zeros out

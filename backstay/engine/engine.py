@@ -58,6 +58,7 @@ class Engine:
         self._observing: set[asyncio.Task[None]] = set()
         self.promote_at = float("-inf")  # on the steady clock: when waiting items may be due
         self.again_at = float("inf")  # on the steady clock: when a provider's pace allows the next call
+        self._paced = False  # the last claim was for handlers with a pace
         self._claims = 0
         self._turns: dict[tuple[str, int], int] = {}  # by handler and priority: the last order key claimed here
         self._broken_off: str | None = None  # a claim whose answer never came: what it did is not known here
@@ -99,6 +100,12 @@ class Engine:
         return self.flights.running >= self._concurrency or self.settler.full
 
     @property
+    def claims_too_little(self) -> bool:
+        """Whether a claim now would get few items: a provider's pace counts calls until they are settled, and more than
+        half of what this worker may hold is running or waits for its settlement."""
+        return self._paced and (self.flights.running + self.settler.unsettled) * 2 > self._concurrency
+
+    @property
     def next_turn_at(self) -> float | None:
         """On the steady clock: when to look at the database, though no hint comes. None while there are no hints."""
         turns = self.turns
@@ -117,6 +124,7 @@ class Engine:
         wants = await self.gate.wants(room)
         if not wants:
             return 0
+        self._paced = any(want.paced is not None for want in wants)
         await self.return_lost_claim()
         now = parts.clock.monotonic()
         taken, named = await self._claim_in_turn(wants, room, now)

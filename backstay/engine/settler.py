@@ -50,6 +50,7 @@ class Settler:
         self._judge = judge
         self._pending: list[Ready] = []
         self.job_ended = False  # since this was last looked at: another job may wait for it
+        self._committing = 0
         self._there = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -68,6 +69,11 @@ class Settler:
         """So far behind that claiming more would only grow the pile, or what is paid for cannot be kept."""
         return len(self._pending) >= BACKLOG_ITEMS_MAX or SETTLE in self._parts.refusals
 
+    @property
+    def unsettled(self) -> int:
+        """How many outcomes are not committed yet."""
+        return len(self._pending) + self._committing
+
     async def run(self) -> None:
         while True:
             await self._there.wait()
@@ -82,8 +88,10 @@ class Settler:
 
     async def run_once(self) -> None:
         group, self._pending = self._pending[:GROUP_ITEMS_MAX], self._pending[GROUP_ITEMS_MAX:]
+        self._committing = len(group)
         if group:
             await self._commit(group)
+            self._committing = 0
             self._observed(group)
         if not self._pending:
             self._there.clear()

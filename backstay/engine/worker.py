@@ -11,6 +11,7 @@ from backstay.engine.parts import Refusal
 
 SWEEP_SECONDS = 5.0
 PROGRESS_SECONDS = 1.0
+GATHER_SECONDS = 0.003  # a call to a provider takes far longer, so that this delays hardly anything
 AGAIN_SECONDS = 1.0
 PACE_SECONDS = 0.25
 PACE_SECONDS_MIN = 0.005
@@ -78,6 +79,7 @@ class Worker:
 
     async def _claims(self) -> None:
         while not self._stopping.is_set():
+            await self._gather_slots()
             self.engine.wake.clear()
             try:
                 claimed = await self.engine.claim_once(self._parts.limits.claim_items_max)
@@ -87,6 +89,14 @@ class Worker:
             except Exception as error:
                 self._parts.note_refusal("claim", f"{type(error).__name__}: {error}")
                 await wait_for_event(self.engine.wake, AGAIN_SECONDS)
+
+    async def _gather_slots(self) -> None:
+        """A busy worker waits a moment and claims for several free slots at once, because each claim is a transaction."""
+        engine, clock = self.engine, self._parts.clock
+        end = clock.monotonic() + GATHER_SECONDS
+        while engine.claims_too_little and not self._stopping.is_set() and (left := end - clock.monotonic()) > 0:
+            engine.wake.clear()
+            await wait_for_event(engine.wake, left)
 
     async def _idle(self) -> None:
         """Waits until the next look: sooner when a waiting item is due, and never in step with other workers."""

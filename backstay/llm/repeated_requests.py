@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from json import encoder as json_encoder
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 BUCKETS: Final = 256
 CACHE_KIBIBYTES: Final = 8 * 1024
 LOOK_UP_REQUESTS: Final = 2_000  # that are looked up together
-_canonical: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _NUMBERS: Final = struct.Struct(">qq")
 _SAMPLE: Final = re.compile(r'\{"sample":(\d{1,9})\}')
 _VERSION: Final = "1"  # with another version, answers under the earlier keys are not found
@@ -141,6 +141,19 @@ def _scratch() -> sqlite3.Connection:
 
 
 # Answers of earlier runs
+
+
+def _canonical_writer() -> Callable[[object], str]:
+    """Writes JSON in one way only. `JSONEncoder.encode` makes a new encoder in C for each value, and so takes twice as
+    long; every request passes here."""
+    make = getattr(json_encoder, "c_make_encoder", None)
+    if make is None:  # a Python without it
+        return json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+    encode = make(None, None, json_encoder.encode_basestring_ascii, None, ":", ",", True, False, True)
+    return lambda value: "".join(encode(value, 0))
+
+
+_canonical: Final = _canonical_writer()
 
 
 class RequestKeys:

@@ -213,7 +213,8 @@ class Scales:
     ) -> tuple[int | None, int, int]:
         estimate = self._estimate(url, body, fields)
         worst = self._prices.worst_micros(with_reask(estimate) if self._asks_again else estimate)
-        self._priced = self._priced and self._prices.price(estimate) is not None
+        if worst is None and self._priced:
+            self._priced = self._prices.price(estimate) is not None
         if worst is None and self._ceiling:
             where = "" if self._place is None else f" at its fallback {self._place.fallback}"
             raise UsageError(

@@ -121,10 +121,10 @@ class Wire:
         if self._over_aiohttp:
             headers = {"content-type": _JSON, **names}
             answer = await self._files().exchange("POST", self._address(path), timeout_seconds, headers, data)
-            return self._reply(answer, key)._replace(path=path)
+            return self._reply(answer, key, path)
         lines = "".join(f"{name}: {value}\r\n" for name, value in names.items())
         tail = f"content-type: {_JSON}\r\n{lines}content-length: {len(data)}\r\n\r\n".encode("latin-1")
-        return (await self._exchange(self._head("POST", path) + tail, data, timeout_seconds, key))._replace(path=path)
+        return await self._exchange(self._head("POST", path) + tail, data, timeout_seconds, key, path)
 
     async def get(
         self, path: str, params: Mapping[str, str] | None = None, timeout_seconds: float = 60
@@ -199,17 +199,20 @@ class Wire:
         if self.credentials is not None and key is not None and self.credentials.refuse(key):
             raise Throttled("the provider refused the API key; the request waits for a new key", WAIT_SECONDS)
 
-    async def _exchange(self, head: bytes, body: bytes, seconds: float, key: str | None) -> ProviderReply:
+    async def _exchange(
+        self, head: bytes, body: bytes, seconds: float, key: str | None, path: str = ""
+    ) -> ProviderReply:
         if self._pool is None:
             raise _closed_error()
         # At most half of it, so that a failed connection can be distinguished from a request without an answer.
-        return self._reply(await self._pool.exchange(head, body, seconds, min(CONNECT_SECONDS, seconds / 2)), key)
+        answer = await self._pool.exchange(head, body, seconds, min(CONNECT_SECONDS, seconds / 2))
+        return self._reply(answer, key, path)
 
-    def _reply(self, answer: HttpAnswer, key: str | None) -> ProviderReply:
+    def _reply(self, answer: HttpAnswer, key: str | None, path: str = "") -> ProviderReply:
         status, headers, raw, cut = answer
         if status == _KEY_REFUSED:
             self._check_refused(key)
-        return ProviderReply(status, self.veil.over_headers(headers), self.veil.over(decode(raw)), cut)
+        return ProviderReply(status, self.veil.over_headers(headers), self.veil.over(decode(raw)), cut, path)
 
     def _files(self) -> "AiohttpSession":
         if self._pool is None:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -113,18 +114,28 @@ def estimate(
 
 def _output(url: str, fields: Mapping[str, Any]) -> tuple[int | None, int]:
     """The bound that a body sets on a reply, if any, and how many replies it asks for."""
-    path = url.partition("?")[0].rstrip("/")
-    if path.endswith(("/embeddings", "/moderations")):
+    names = _bounds_at(url)
+    if names is None:
         return 0, 1
-    names = next((names for end, names in _BOUNDS_AT if path.endswith(end)), _BOUNDS)
     bounds = [count for name in names if name in fields and (count := _count(fields[name])) is not None]
-    replies = max((_count(_number(fields[name])) or 1 for name in ("n", "best_of") if name in fields), default=1)
+    replies = 1
+    if "n" in fields or "best_of" in fields:
+        replies = max(_count(_number(fields[name])) or 1 for name in ("n", "best_of") if name in fields)
     prompt = fields.get("prompt")
     if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
         replies *= len(prompt)
     if not bounds:
         return None, replies
     return max(bounds) + (_count_predicted(fields) if "prediction" in fields else 0), replies
+
+
+@lru_cache(maxsize=1_000)
+def _bounds_at(url: str) -> tuple[str, ...] | None:
+    """The members that set a bound on replies of this path; None if its replies have no text."""
+    path = url.partition("?")[0].rstrip("/")
+    if path.endswith(("/embeddings", "/moderations")):
+        return None
+    return next((names for end, names in _BOUNDS_AT if path.endswith(end)), _BOUNDS)
 
 
 def _count_predicted(fields: Mapping[str, Any]) -> int:

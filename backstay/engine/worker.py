@@ -91,7 +91,7 @@ class Worker:
                 await wait_for_event(self.engine.wake, AGAIN_SECONDS)
 
     async def _gather_slots(self) -> None:
-        """A busy worker waits a moment and claims for several free slots at once, because each claim is a transaction."""
+        """A busy worker waits a moment and claims for several free slots at once: each claim is a transaction."""
         engine, clock = self.engine, self._parts.clock
         end = clock.monotonic() + GATHER_SECONDS
         while engine.claims_too_little and not self._stopping.is_set() and (left := end - clock.monotonic()) > 0:

@@ -107,6 +107,7 @@ class GroqBatches(OpenAiBatches):
 
 
 PRESETS: Final = (
+    preset("cerebras", "https://api.cerebras.ai/v1", price_list="cerebras"),
     preset(
         "deepseek",
         "https://api.deepseek.com/v1",

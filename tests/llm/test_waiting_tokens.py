@@ -99,6 +99,17 @@ def test_what_waits_for_batches_of_our_own_goes_out_when_one_ends() -> None:
     assert account.limits.seconds_to_wait("m") == 0
 
 
+def test_the_end_of_a_batch_ends_the_wait_after_a_refusal() -> None:
+    account = Account(100)
+    account.send_when_allowed()
+    account.limits.refuse("m", None, 10)
+    assert account.limits.room() == 0
+    assert account.limits.seconds_to_wait("m") > 0
+    account.end_one()
+    assert account.limits.room()
+    assert account.limits.seconds_to_wait("m") == 0
+
+
 def test_a_limit_that_others_use_is_asked_for_less_and_less_often() -> None:
     account = Account(0)
     waits = []

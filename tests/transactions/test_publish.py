@@ -60,6 +60,18 @@ def shown(messages: list[Incoming]) -> list[tuple[str, str, Any]]:
     return [(one.routing_key, one.type, json.loads(one.body)) for one in messages]
 
 
+async def test_a_message_is_in_the_outbox_exactly_when_the_user_commits(guest: Guest) -> None:
+    async with application(guest.url) as app:
+        await (await app.open()).store.outbox.open_sink(MESSAGES)
+    for end, pending in ((guest.rollback, 0), (guest.commit, 1)):
+        await guest.begin()
+        await guest.execute("INSERT INTO orders VALUES (1)")
+        assert await guest.publish("orders.created", {"id": 1}) == (MESSAGES,)
+        assert await rows(guest.url, PENDING) == [(0,)]
+        await end()
+        assert await rows(guest.url, PENDING) == [(pending,)]
+
+
 @pytest.mark.slow
 async def test_committed_messages_reach_rabbitmq_and_webhooks_and_no_others(
     guest: Guest, rabbitmq: PrivateRabbitMQ, receiver: Receiver

@@ -8,6 +8,7 @@ import pytest
 
 from backstay.client import Job, Options
 from backstay.core.states import ItemState, JobState
+from backstay.llm.batch import BatchHandler
 from backstay.llm.endpoint import Lane
 from backstay.llm.lines import LlmRequest, seal
 from backstay.llm.shards import ShardBounds
@@ -114,6 +115,16 @@ async def test_a_batch_over_the_limit_of_waiting_tokens_comes_again_smaller_at_o
         assert view.succeeded == 400
         assert [batch["request_counts"]["total"] for batch in await rig.batches()] == [200, 200, 0]
         assert (await rig.item(job)).attempt_count == 1
+
+
+async def test_a_creation_that_is_refused_as_busy_without_a_time_comes_again_smaller(sqlite_site: Site) -> None:
+    async with lane(sqlite_site, Lane.BATCH) as rig:
+        rig.provider.refuse["POST /batches"], rig.provider.retry_after = 429, None
+        job = await rig.request(chats(300))
+        async with rig.working(concurrency=20_000):
+            await rig.until(lambda: rig.attempts(job, 299))
+        assert isinstance(rig.handler, BatchHandler)
+        assert rig.handler._waiting.requests_max("m", 10_000) == 150
 
 
 @pytest.mark.slow

@@ -12,10 +12,9 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from backstay.core.bounds import profile_named
 from backstay.core.breaker import BreakerPolicy
 from backstay.core.errors import UsageError
-from backstay.core.limits import Limits
+from backstay.core.limits import Limits, profile_named
 from backstay.core.models import OWNER_CHARACTERS_MAX, require_owner
 from backstay.core.pace import read_rate
 from backstay.core.retry import GATEWAY, RetryPolicy

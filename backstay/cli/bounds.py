@@ -144,7 +144,7 @@ def bounds(profile: str | None, db: str | None, as_json: bool) -> None:
     from dataclasses import asdict
 
     from backstay import settings
-    from backstay.core import bounds as core
+    from backstay.core import limits as core
     from backstay.core.display import show_ceiling, show_hours, show_money
     from backstay.core.money import describe_budget
 
@@ -198,7 +198,7 @@ def profiles(as_json: bool) -> None:
     """Shows the three predefined sets of limits; BACKSTAY_PROFILE or backstay.toml chooses one."""
     from dataclasses import asdict
 
-    from backstay.core.bounds import PROFILES as named
+    from backstay.core.limits import PROFILES as named
 
     if as_json:
         for name, limits in named.items():

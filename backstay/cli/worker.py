@@ -140,7 +140,7 @@ async def _supervise(app: "Backstay", asked: WorkerOptions) -> int:
 
     from backstay.cli import running
     from backstay.clock import Clock
-    from backstay.engine.supervisor import Orders, Supervisor
+    from backstay.engine.worker import Orders, Supervisor
     from backstay.process import start_when_reachable
 
     async with start_when_reachable(app, lambda: database_choice.client_of(app)):

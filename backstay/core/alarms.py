@@ -1,4 +1,4 @@
-"""Alarms: what is measured over the whole database, the thresholds, and the advice."""
+"""Alarms over the whole database: their names, their wording and advice, and a figure with its threshold."""
 
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -14,7 +14,7 @@ class Alarm(StrEnum):
 
 
 class Wording(NamedTuple):
-    """`unit` and `too_much` follow the figure; `advice` tells the reader what to do."""
+    """`unit` and `too_much` follow the figure in the sentence; `advice` says what to do."""
 
     unit: str
     too_much: str
@@ -44,7 +44,7 @@ WORDING: Final = {
     ),
 }
 
-# With fewer of them a percentage means nothing.
+# Fewer jobs or invocations are not enough for a percentage.
 JOBS_MIN: Final = 10
 INVOCATIONS_MIN: Final = 20
 

@@ -1,18 +1,18 @@
-"""A circuit breaker per provider as a value: what was observed, the next state, how many calls may start.
+"""The circuit breaker of a provider, as a value: its observed calls, its next state, and how many calls may start.
 
 closed ──more than half of the window failed──▶ open ──cool-down──▶ half_open ──probes succeeded──▶ closed
                                                   ▲                      │
                                                   └──── probes failed ───┘
-`hold` (an operator) or `refuse` (the account: bad key, no credit) makes it held; `release` closes it, and the end of
-its time makes it half-open. Each time in a row that it opens or is refused, the wait is twice as long.
+`hold` (by an operator) or `refuse` (of the account: bad key, no credit) makes it held; `release` closes it. At the end
+of its time it becomes half-open. Each time in a row that it opens or is refused, the wait is twice as long.
 
 A Call is evidence about the provider: it is ok when the provider did its work, and not ok on a failure of
 infrastructure or a call whose outcome is unknown. Business errors, throttling and holds say nothing about
 the health of the provider, so the caller makes no Call of them.
 
-An item that fails again and again says more about itself than about the provider. So a closed breaker counts only the
-failures of first tries. A half-open breaker needs one success among the probes to know that the provider works again:
-from then on a failed probe is only one more bad item, and the share of failures decides.
+An item that always fails is not a sign of a failing provider. So a closed breaker counts only the failures of first
+tries. A half-open breaker needs one success among the probes to know that the provider works again: from then on a
+failed probe is only a bad item, and the share of failures decides.
 """
 
 import json
@@ -32,7 +32,7 @@ class BreakerState(StrEnum):
 
 
 def act_of(state: BreakerState) -> str:
-    """The event that a breaker writes into its provider's timeline when it comes into a state."""
+    """The name of the event in the provider's timeline when its breaker enters a state."""
     return f"breaker_{state.value}"
 
 
@@ -81,12 +81,12 @@ class Call:
     started_at: int
     ended_at: int
     ok: bool
-    first: bool = True  # the first try of its item; it is not stored, because what does not count is not kept
+    first: bool = True  # the first try of its item; not stored, because only calls that count are stored
 
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """What all workers know about one provider; a new one is closed."""
+    """The shared knowledge of all workers about one provider; a new breaker is closed."""
 
     provider: str
     state: BreakerState = BreakerState.CLOSED
@@ -150,15 +150,15 @@ def refuse(breaker: Breaker, reason: str, policy: BreakerPolicy, now_ms: int, ho
 
 
 def release(breaker: Breaker, now_ms: int) -> Breaker:
-    """Closed again, by an operator or a health probe, with nothing remembered."""
+    """Closed again, by an operator or a health probe; earlier calls are forgotten."""
     if breaker.state is BreakerState.CLOSED:
         return breaker
     return Breaker(breaker.provider, BreakerState.CLOSED, now_ms)
 
 
 def hide_reason(breaker: Breaker) -> Breaker:
-    """The breaker as any owner may see it. Its reason may be what the provider said about another owner's request, or
-    what an operator wrote for other operators."""
+    """The breaker as any owner may see it. The real reason may be a provider's message about another owner's request,
+    or an operator's note to other operators."""
     return replace(breaker, reason=_PLAIN_REASONS[breaker.state])
 
 
@@ -195,7 +195,7 @@ def _observe_closed(breaker: Breaker, known: list[Call], policy: BreakerPolicy, 
     recent = [call for call in known if call.ended_at >= now_ms - policy.window_ms][-policy.window_calls :]
     failed = sum(not call.ok for call in recent)
     if len(recent) >= policy.calls_min and failed > policy.fail_ratio * len(recent):
-        return _opened(breaker, policy, now_ms, f"{failed} of the last {len(recent)} calls failed")
+        return _open(breaker, policy, now_ms, f"{failed} of the last {len(recent)} calls failed")
     return replace(breaker, calls=tuple(recent))
 
 
@@ -203,18 +203,18 @@ def _observe_probes(breaker: Breaker, known: list[Call], policy: BreakerPolicy, 
     """A worker reports failed probes only when no probe is under way any more, or together with a success."""
     succeeded = sum(call.ok for call in known)
     if known and succeeded == 0:
-        return _opened(breaker, policy, now_ms, "no probe succeeded")
+        return _open(breaker, policy, now_ms, "no probe succeeded")
     if succeeded >= policy.probes_max and succeeded > policy.close_ratio * len(known):
         return Breaker(breaker.provider, BreakerState.CLOSED, now_ms)
     if len(known) < policy.calls_min:
         return replace(breaker, calls=tuple(replace(call, first=True) for call in known))
     failed = len(known) - succeeded
     if failed > policy.fail_ratio * len(known):
-        return _opened(breaker, policy, now_ms, f"{failed} of {len(known)} probes failed")
+        return _open(breaker, policy, now_ms, f"{failed} of {len(known)} probes failed")
     return Breaker(breaker.provider, BreakerState.CLOSED, now_ms)
 
 
-def _opened(breaker: Breaker, policy: BreakerPolicy, now_ms: int, reason: str) -> Breaker:
+def _open(breaker: Breaker, policy: BreakerPolicy, now_ms: int, reason: str) -> Breaker:
     opened = breaker.opened + 1
     until_at = now_ms + _cool_down_ms(policy, opened) if policy.mode == "half_open" else None
     return Breaker(breaker.provider, BreakerState.OPEN, now_ms, until_at, reason, opened=opened)

@@ -1,4 +1,4 @@
-"""The messages of remote workers about items: one JSON object each, checked strictly, and what it means."""
+"""The messages of remote workers about items: one JSON object each, checked strictly, and its meaning as an outcome."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from backstay.core.outcomes import Failed, Succeeded
 NESTING_MAX: Final = 128
 
 
-def too_deep(value: Any) -> bool:
+def is_too_deep(value: Any) -> bool:
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(NESTING_MAX):
         if not level:
@@ -50,7 +50,7 @@ class Callback:
 
 
 class TaggedCallback(NamedTuple):
-    """A message that names its own item and try, with the tag that proves that its sender may do so."""
+    """A message that names its own item and try; the tag proves that its sender may do so."""
 
     item: str
     fence: str
@@ -93,7 +93,7 @@ def read_object(raw: bytes) -> dict[str, Any]:
         said = json.loads(raw, parse_constant=_refuse)
     except (ValueError, RecursionError):
         raise _not_json() from None
-    if too_deep(said):
+    if is_too_deep(said):
         raise UsageError(f"the body is nested more than {NESTING_MAX} levels deep")
     if not isinstance(said, dict):
         raise UsageError("the body must be a JSON object")

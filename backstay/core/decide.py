@@ -5,11 +5,10 @@ from random import Random
 from typing import assert_never
 
 from backstay.core.failures import ErrorCode, Failure, FailureKind
-from backstay.core.limits import past_deadline, timed_out
-from backstay.core.models import Act, Attempt, Claimed, Delivery, Settlement
+from backstay.core.limits import has_timed_out, is_past_deadline
+from backstay.core.models import Act, Attempt, AttemptOutcome, Claimed, Delivery, Settlement
 from backstay.core.money import account
 from backstay.core.outcomes import (
-    ASKED_AGAIN,
     CannotAsk,
     Failed,
     Flaw,
@@ -35,53 +34,52 @@ FREE_PROBES_MAX = 3  # failed probes of one item that cost no attempt; later one
 
 def decide(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Random) -> Settlement:
     """The item's next state. Pure: the same arguments give the same settlement."""
-    settlement = fall_back(item, outcome, terms, _next(item, outcome, terms, now_ms, rng), now_ms)
+    settlement = fall_back(item, outcome, terms, _settlement(item, outcome, terms, now_ms, rng), now_ms)
     return account(item, outcome, settlement)
 
 
-def _next(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Random) -> Settlement:
+def _settlement(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Random) -> Settlement:
     match outcome:
-        case Succeeded() if past_deadline(item.deadline_at, now_ms):
-            return _too_late(item, outcome, now_ms)
+        case Succeeded() if is_past_deadline(item.deadline_at, now_ms):
+            return _settle_late_success(item, outcome, now_ms)
         case Succeeded():
-            return _succeeded(item, outcome, now_ms)
+            return _settle_success(item, outcome, now_ms)
         case Skipped():
             return _end(item, ItemState.SKIPPED, now_ms, message=outcome.reason)
         case Stopped():
-            return _stopped(item, outcome, terms, now_ms)
+            return _settle_stop(item, outcome, terms, now_ms)
         case HandedBack():
             delay_ms = int(rng.uniform(0, APART_MS if outcome.apart else 0))
-            return _back(item, Act.HANDED_BACK, outcome.reason)._replace(delay_ms=delay_ms)
+            return _give_back(item, Act.HANDED_BACK, outcome.reason)._replace(delay_ms=delay_ms)
         case Submitted():
             return _poll_next(item, terms, outcome, outcome.provider_task_id, outcome.account)
         case Running():
-            if timed_out(item.queued_at, now_ms, terms.limits):
-                ended = _too_old(item, terms, now_ms, "the task at the provider never ended")
+            if has_timed_out(item.queued_at, now_ms, terms.limits):
+                ended = _time_out(item, terms, now_ms, "the task at the provider never ended")
                 # Its result is paid for, so the provider is asked for it for some time longer.
                 return ended._replace(flaw=Flaw.UNKNOWN, delay_ms=LATE_POLL_MS)
             return _poll_next(item, terms, outcome, item.provider_task_id, item.account)
         case Interrupted():
-            return _interrupted(item, terms, now_ms)
+            return _settle_interruption(item, terms, now_ms)
         case NeverArrived():
-            return _never_arrived(item, terms, now_ms)
+            return _settle_never_arrived(item, terms, now_ms)
         case CannotAsk():
-            return _cannot_ask(item, terms, now_ms, rng)
+            return _settle_cannot_ask(item, terms, now_ms, rng)
         case Failed():
-            return _failed(item, outcome, terms, now_ms, rng)
+            return _settle_failure(item, outcome, terms, now_ms, rng)
         case _:
             assert_never(outcome)
 
 
-def _succeeded(item: Claimed, outcome: Succeeded, now_ms: int) -> Settlement:
-    """Nearly every item ends here, so the tuple is made by position: keyword arguments would cost as much as the
-    rest."""
+def _settle_success(item: Claimed, outcome: Succeeded, now_ms: int) -> Settlement:
+    """Nearly every item ends here, so the tuple is made by position: keyword arguments would double the time."""
     calls = _calls(item)
     used = outcome.usage or (None, None, None)
     attempt = Attempt(
         item.id,
         item.fence,
         calls,
-        ItemState.SUCCEEDED,
+        AttemptOutcome.SUCCEEDED,
         item.started_at,
         max(now_ms, item.started_at),
         None,
@@ -116,7 +114,7 @@ def _calls(item: Claimed) -> int:
     return item.calls + 1 if item.state == ItemState.SUBMITTING or item.calls == 0 else item.calls
 
 
-def _too_late(item: Claimed, outcome: Succeeded, now_ms: int) -> Settlement:
+def _settle_late_success(item: Claimed, outcome: Succeeded, now_ms: int) -> Settlement:
     """The deadline has passed, so the item has failed. Its result is kept as a late result, which a person may
     accept."""
     failure = Failure(ErrorCode.GW_TIMEOUT, FailureKind.BUSINESS, "the deadline passed before the result arrived")
@@ -125,7 +123,7 @@ def _too_late(item: Claimed, outcome: Succeeded, now_ms: int) -> Settlement:
     return settled._replace(late_result=outcome.result)
 
 
-def _stopped(item: Claimed, outcome: Stopped, terms: Terms, now_ms: int) -> Settlement:
+def _settle_stop(item: Claimed, outcome: Stopped, terms: Terms, now_ms: int) -> Settlement:
     """An item that was not sent is cancelled. A call that was cut off may have been paid: the provider is asked about
     it, or its outcome is unknown."""
     if not outcome.sent and not item.repeats and not item.ask_first:
@@ -134,38 +132,38 @@ def _stopped(item: Claimed, outcome: Stopped, terms: Terms, now_ms: int) -> Sett
     when = " during the call" if outcome.sent else ", and an earlier call may have been processed"
     failed = Failed(_unknown(f"outcome unknown: the job was cancelled{when}"))
     if outcome.sent and terms.askable and item.state == ItemState.SUBMITTING:
-        return _to_be_asked(item, failed, now_ms)
+        return _keep_to_ask(item, failed, now_ms)
     return _end(item, ItemState.FAILED, now_ms, outcome=failed)
 
 
-def _failed(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Random) -> Settlement:
+def _settle_failure(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Random) -> Settlement:
     failure = outcome.failure
     match failure.kind:
         case FailureKind.BUSINESS:
             return _end(item, ItemState.FAILED, now_ms, outcome=outcome)
         case FailureKind.HELD:
-            return _past_time(item, outcome, terms, now_ms) or _held(item, outcome, now_ms)
+            return _end_past_time(item, outcome, terms, now_ms) or _settle_hold(item, outcome, now_ms)
         case FailureKind.REFUSED if _is_final_refusal(item, outcome, terms):
             return _end(item, ItemState.FAILED, now_ms, outcome=outcome)
         case FailureKind.UNKNOWN if item.state == ItemState.SUBMITTING and terms.askable:
-            return _to_be_asked(item, outcome, now_ms)
+            return _keep_to_ask(item, outcome, now_ms)
         case FailureKind.UNKNOWN if terms.delivery is Delivery.AT_MOST_ONCE:
             unknown = Failure(ErrorCode.UNKNOWN, FailureKind.UNKNOWN, f"outcome unknown: {failure.message}")
             return _end(item, ItemState.FAILED, now_ms, outcome=Failed(unknown, outcome.usage))
         case FailureKind.THROTTLED | FailureKind.REFUSED | FailureKind.INFRASTRUCTURE | FailureKind.UNKNOWN:
-            return _past_time(item, outcome, terms, now_ms) or _retry(item, outcome, terms, now_ms, rng)
+            return _end_past_time(item, outcome, terms, now_ms) or _retry(item, outcome, terms, now_ms, rng)
         case _:
             assert_never(failure.kind)
 
 
-def _past_time(item: Claimed, outcome: Failed, terms: Terms, now_ms: int) -> Settlement | None:
+def _end_past_time(item: Claimed, outcome: Failed, terms: Terms, now_ms: int) -> Settlement | None:
     """The end of an item that failed once more and whose time is over, altogether or at this provider."""
     failure = outcome.failure
-    if timed_out(item.queued_at, now_ms, terms.limits):
-        ended = _too_old(item, terms, now_ms, failure.message, outcome)
+    if has_timed_out(item.queued_at, now_ms, terms.limits):
+        ended = _time_out(item, terms, now_ms, failure.message, outcome)
         return ended._replace(flaw=_flaw_of_last(item, outcome))
-    whole_over = past_deadline(item.deadline_at, now_ms + 1)
-    if whole_over or past_deadline(terms.share_ends_at(item), now_ms + 1):
+    whole_over = is_past_deadline(item.deadline_at, now_ms + 1)
+    if whole_over or is_past_deadline(terms.share_ends_at(item), now_ms + 1):
         what = "the deadline passed" if whole_over else "this provider's share of the time is over"
         late = Failure(ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE, f"{what}; last: {failure.message}")
         ended = _end(item, ItemState.FAILED, now_ms, outcome=replace(outcome, failure=late), timed_out=1)
@@ -193,14 +191,14 @@ def _is_free(item: Claimed, outcome: Failed) -> bool:
     return outcome.failure.kind in (FailureKind.THROTTLED, FailureKind.REFUSED) or _is_free_probe(item, outcome)
 
 
-def _held(item: Claimed, outcome: Failed, now_ms: int) -> Settlement:
-    """The account is refused, which is not the item's fault: it goes back, but its call is counted and shown."""
-    back = _back(item, act=None, detail=None)
+def _settle_hold(item: Claimed, outcome: Failed, now_ms: int) -> Settlement:
+    """The account is refused, not the item: the item goes back, but its call is counted and shown."""
+    back = _give_back(item, act=None, detail=None)
     return back._replace(
         calls=_calls(item),
         round=item.round + outcome.task_ended,
         error_code=outcome.failure.code,
-        attempt=_attempt(item, "held", now_ms, outcome),
+        attempt=_attempt(item, AttemptOutcome.HELD, now_ms, outcome),
     )
 
 
@@ -212,7 +210,7 @@ def _retry(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Rando
         return _end(item, ItemState.FAILED, now_ms, outcome=outcome)
     repeat = failure.kind is FailureKind.UNKNOWN
     delay_ms = next_delay_ms(terms.policy, max(spent - 1, 0), failure.retry_after_ms, rng)
-    delay_ms = max(delay_ms, RETRY_AFTER_FLOOR_MS if free else 0)  # a free try must not loop at once
+    delay_ms = max(delay_ms, RETRY_AFTER_FLOOR_MS if free else 0)  # a free try must not follow at once
     asks_again = outcome.flaw is Flaw.INVALID
     return Settlement(
         item.id,
@@ -227,13 +225,13 @@ def _retry(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Rando
         delay_ms=None if asks_again else delay_ms,  # the provider is well: there is nothing to wait for
         error_code=failure.code,
         flaw=outcome.flaw,
-        attempt=_attempt(item, ASKED_AGAIN if asks_again else "retry", now_ms, outcome),
+        attempt=_attempt(item, AttemptOutcome.INVALID if asks_again else AttemptOutcome.RETRY, now_ms, outcome),
         act=Act.REPEAT if repeat else None,
         detail="the call may have been processed and paid; it is sent again" if repeat else None,
     )
 
 
-def _to_be_asked(item: Claimed, outcome: Failed, now_ms: int) -> Settlement:
+def _keep_to_ask(item: Claimed, outcome: Failed, now_ms: int) -> Settlement:
     """Leaves the item submitting and gives up its lease: the worker that rescues it asks the provider first."""
     return Settlement(
         item.id,
@@ -246,36 +244,37 @@ def _to_be_asked(item: Claimed, outcome: Failed, now_ms: int) -> Settlement:
         rescues=item.rescues,
         repeats=item.repeats,
         error_code=outcome.failure.code,
-        attempt=_attempt(item, "unknown", now_ms, outcome),
+        attempt=_attempt(item, AttemptOutcome.UNKNOWN, now_ms, outcome),
     )
 
 
-def _interrupted(item: Claimed, terms: Terms, now_ms: int) -> Settlement:
+def _settle_interruption(item: Claimed, terms: Terms, now_ms: int) -> Settlement:
     """A shutdown costs no attempt, but the call that it cut off may have been processed and paid."""
     if terms.askable:
-        kept = _to_be_asked(item, Failed(_unknown("the worker was stopped during the call")), now_ms)
+        kept = _keep_to_ask(item, Failed(_unknown("the worker was stopped during the call")), now_ms)
         return kept._replace(attempt_count=item.attempt_count)
     if terms.delivery is Delivery.AT_MOST_ONCE:
         message = "outcome unknown: the worker was stopped during the call"
         return _end(item, ItemState.FAILED, now_ms, outcome=Failed(_unknown(message)))
-    back = _back(item, act=Act.REPEAT, detail="the worker was stopped during the call; it is sent again", repeats=1)
+    detail = "the worker was stopped during the call; it is sent again"
+    back = _give_back(item, Act.REPEAT, detail, repeats=1)
     return back._replace(calls=_calls(item))
 
 
-def _never_arrived(item: Claimed, terms: Terms, now_ms: int) -> Settlement:
+def _settle_never_arrived(item: Claimed, terms: Terms, now_ms: int) -> Settlement:
     limit = terms.policy.attempts_max
-    if timed_out(item.queued_at, now_ms, terms.limits):
-        return _too_old(item, terms, now_ms, "the call never reached the provider")
+    if has_timed_out(item.queued_at, now_ms, terms.limits):
+        return _time_out(item, terms, now_ms, "the call never reached the provider")
     if (limit is not None and item.attempt_count >= limit) or item.rescues >= terms.limits.rescues_max:
         failure = Failure(ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE, "the call never reached the provider")
         return _end(item, ItemState.FAILED, now_ms, outcome=Failed(failure))
     detail = "the provider was asked: it never received the call"
-    return _back(item, act=Act.RESCUED, detail=detail, rescues=1)
+    return _give_back(item, act=Act.RESCUED, detail=detail, rescues=1)
 
 
-def _cannot_ask(item: Claimed, terms: Terms, now_ms: int, rng: Random) -> Settlement:
-    if timed_out(item.queued_at, now_ms, terms.limits):
-        lost = _too_old(item, terms, now_ms, "the worker was lost during the call")
+def _settle_cannot_ask(item: Claimed, terms: Terms, now_ms: int, rng: Random) -> Settlement:
+    if has_timed_out(item.queued_at, now_ms, terms.limits):
+        lost = _time_out(item, terms, now_ms, "the worker was lost during the call")
         return lost._replace(flaw=Flaw.UNKNOWN)
     if terms.delivery is Delivery.AT_MOST_ONCE:
         message = "outcome unknown: the worker was lost during the call"
@@ -284,8 +283,8 @@ def _cannot_ask(item: Claimed, terms: Terms, now_ms: int, rng: Random) -> Settle
         message = f"outcome unknown: the worker was lost during {item.rescues + 1} calls"
         return _end(item, ItemState.FAILED, now_ms, outcome=Failed(_unknown(message)))
     detail = "the worker was lost during the call; it is sent again"
-    back = _back(item, Act.REPEAT, detail, rescues=1, repeats=1)._replace(calls=_calls(item))
-    # One of these items may be what kills the workers: from the second time on they are spread out in time.
+    back = _give_back(item, Act.REPEAT, detail, rescues=1, repeats=1)._replace(calls=_calls(item))
+    # One of these items may kill the workers: from the second time on they start at different times.
     return back if item.rescues == 0 else back._replace(delay_ms=int(rng.uniform(0, APART_MS << item.rescues)))
 
 
@@ -314,7 +313,7 @@ def _poll_next(
     )
 
 
-def _back(item: Claimed, act: Act | None, detail: str | None, rescues: int = 0, repeats: int = 0) -> Settlement:
+def _give_back(item: Claimed, act: Act | None, detail: str | None, rescues: int = 0, repeats: int = 0) -> Settlement:
     """Back to the queue at no cost: this try is not counted."""
     return Settlement(
         item.id,
@@ -333,7 +332,7 @@ def _back(item: Claimed, act: Act | None, detail: str | None, rescues: int = 0, 
     )
 
 
-def _too_old(item: Claimed, terms: Terms, now_ms: int, last: str, outcome: Failed | None = None) -> Settlement:
+def _time_out(item: Claimed, terms: Terms, now_ms: int, last: str, outcome: Failed | None = None) -> Settlement:
     failure = Failure(
         ErrorCode.GW_TIMEOUT,
         FailureKind.INFRASTRUCTURE,
@@ -367,7 +366,7 @@ def _end(
         error_code=outcome.failure.code if isinstance(outcome, Failed) else None,
         timed_out=timed_out,
         flaw=_flaw(outcome),
-        attempt=_attempt(item, state, now_ms, outcome, message),
+        attempt=_attempt(item, AttemptOutcome(state), now_ms, outcome, message),
     )
 
 
@@ -378,7 +377,7 @@ def _flaw(outcome: Succeeded | Failed | None) -> Flaw | None:
 
 
 def _attempt(
-    item: Claimed, word: str, now_ms: int, outcome: Succeeded | Failed | None, message: str | None = None
+    item: Claimed, end: AttemptOutcome, now_ms: int, outcome: Succeeded | Failed | None, message: str | None = None
 ) -> Attempt:
     failure = outcome.failure if isinstance(outcome, Failed) else None
     usage = outcome.usage if outcome is not None and outcome.usage is not None else None
@@ -387,7 +386,7 @@ def _attempt(
         item.id,
         item.fence,
         _calls(item),
-        word,
+        end,
         item.started_at,
         max(now_ms, item.started_at),
         failure.code if failure else None,

@@ -1,4 +1,4 @@
-"""How things are shown to a person: money, tokens, rates, times and sentences, and the texts of strangers."""
+"""Shows things to people: money, tokens, rates, times, sentences, and texts from outside."""
 
 import math
 import re
@@ -71,7 +71,7 @@ def show_count(number: int, noun: str) -> str:
 
 
 class TimePoint(NamedTuple):
-    """A time in a sentence, and the present, from which its distance is counted."""
+    """A time in a sentence, and the present time, so that the distance can be shown."""
 
     at: int
     now: int
@@ -95,7 +95,7 @@ class NextCommand(NamedTuple):
 
 
 class Sentence(str):
-    """A plain text to everybody else. Who shows it may show its moments and commands in another way: see `parts`."""
+    """A text that remembers its `parts`, so that a page or a command can show its times and commands in another way."""
 
     parts: "tuple[str | TimePoint | NextCommand, ...]"
 
@@ -109,7 +109,7 @@ class Sentence(str):
 
 
 def parts_of(text: str | TimePoint | NextCommand) -> tuple[str | TimePoint | NextCommand, ...]:
-    """Of a text that knows no parts, the text."""
+    """The parts of a sentence; of a plain text, the text itself."""
     return text.parts if isinstance(text, Sentence) else (text,)
 
 
@@ -125,7 +125,7 @@ def show_span(ms: int) -> str:
 
 
 def one_line(text: str, length_max: int = 300) -> str:
-    """The first line that says something, without control characters, files' paths and secrets, capped."""
+    """The first line that is not empty, without control characters, file paths and secrets, and not too long."""
     work_max = max(4_000, length_max * 4)
     line = _first_meaningful(_ANSI.sub("", text[:20_000]))[:work_max]
     for pattern, masked in _SECRETS:
@@ -135,7 +135,7 @@ def one_line(text: str, length_max: int = 300) -> str:
 
 
 def visible(text: object, keeping: str = "") -> str:
-    """A text in which nothing is hidden: marks that reverse it, control characters and NUL are shown as numbers."""
+    """The text with nothing hidden: control characters, NUL and marks that reverse the text are shown as numbers."""
     said = str(text)
     if said.isprintable():
         return said
@@ -171,7 +171,7 @@ _PATH: Final = re.compile(
 
 
 # A path is shown if it belongs to a URL: it begins like a path of an API, or stands after an HTTP method or a word such
-# as "url". It is veiled if it begins like a folder of a machine, has a part named like a file, or the error is about
+# as "url". It is hidden if it begins like a folder of a machine, has a part named like a file, or the error is about
 # files.
 _OF_API: Final = re.compile(r"/(?:v\d+(?:(?:alpha|beta)\d*)?|api|openai|deployments|engines|chat/completions)(?:/|$)")
 _SPOKEN_OF: Final = re.compile(
@@ -203,7 +203,7 @@ def _is_of_url(path: str, found: re.Match[str]) -> bool:
 def _first_meaningful(text: str) -> str:
     in_traceback, fallback = False, ""
     for raw in text.splitlines():
-        line = " ".join("".join(filter(_shown, raw)).split())
+        line = " ".join("".join(filter(_is_shown, raw)).split())
         if line.startswith("Traceback (most recent call last)"):
             in_traceback = True
         elif any(map(str.isalnum, line)) and not (in_traceback and raw[:1].isspace()):
@@ -212,6 +212,6 @@ def _first_meaningful(text: str) -> str:
     return fallback
 
 
-def _shown(character: str) -> bool:
-    # Cf holds the marks that reverse or hide text, Cs the lone surrogates that no database takes.
+def _is_shown(character: str) -> bool:
+    # Cf: marks that reverse or hide text. Cs: lone surrogates, which no database accepts.
     return character.isspace() or unicodedata.category(character) not in ("Cc", "Cf", "Cs")

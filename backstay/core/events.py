@@ -60,12 +60,12 @@ class ItemsSettled:
     worker: str
     settlements: Sequence[Settlement]
     breakers: dict[str, str]  # provider -> breaker state, as the worker last saw it
-    bodies: Sequence[str] = ()  # the payloads of the same items, in the same order; empty where nobody had read one
+    bodies: Sequence[str] = ()  # the payloads of the same items, in the same order; empty if the payload was not read
 
 
 @dataclass(frozen=True, slots=True)
 class LeasesLost:
-    """Items whose lease ended while their worker had them; it stores no result of them."""
+    """Items whose lease ended while their worker ran them; it stores no result of them."""
 
     worker: str
     items: tuple[int, ...]
@@ -98,7 +98,7 @@ class ItemsStopped:
 
 @dataclass(frozen=True, slots=True)
 class ItemLogged:
-    """A line that a handler logged about its item."""
+    """A line that a handler logged for its item."""
 
     item_id: int
     text: str
@@ -141,9 +141,9 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class BrokerConnected:
-    """A connection to the broker is there."""
+    """A connection to the broker is open."""
 
-    role: str  # what the connection is for
+    role: str  # the purpose of the connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ class LettersArchived:
 
 @dataclass(frozen=True, slots=True)
 class JobsPruned:
-    """Old jobs were deleted, with so many items; others could not be deleted yet."""
+    """Old jobs were deleted with their items; `skipped` jobs cannot be deleted yet."""
 
     jobs: int
     items: int

@@ -1,4 +1,4 @@
-"""What went wrong, in ten public codes, five kinds and one line that is safe to show.
+"""Failures: ten public codes, six kinds, and one line of text that is safe to show.
 
 | status           | code       | kind           | why                                                        |
 |------------------|------------|----------------|------------------------------------------------------------|
@@ -54,11 +54,11 @@ __all__ = [
 
 
 class FailureKind(StrEnum):
-    """What is done about a failure. If several happened at once, the first in this order decides."""
+    """How the engine reacts to a failure. If several happened at once, the first in this order decides."""
 
     UNKNOWN = "unknown"  # The call may have been processed and paid: looked up before it is sent again.
-    HELD = "held"  # The account is refused: the provider is held, and the item goes back without an attempt.
-    REFUSED = "refused"  # This request is refused, or all are: tried once more at no cost, then failed.
+    HELD = "held"  # The account is refused: the provider is put on hold; the item goes back and loses no attempt.
+    REFUSED = "refused"  # This request is refused, or all requests: tried once more at no cost, then failed.
     THROTTLED = "throttled"  # Retried, costs no attempt, honours retry_after.
     INFRASTRUCTURE = "infrastructure"  # Retried.
     BUSINESS = "business"  # Not retried.
@@ -98,7 +98,7 @@ _ACCOUNT_WORDS: Final = (
     r"|(?:invalid|incorrect) api key|api key (?:not valid|expired)"
 )
 _ACCOUNT: Final = re.compile(_ACCOUNT_WORDS, re.IGNORECASE)
-# A 400 quotes what was wrong in the request, so there the words count only where no request can have put them.
+# The text of a 400 may quote the request, so there the words count only where a quoted request cannot stand.
 _ACCOUNT_IN_400: Final = re.compile(rf"^(?:{_ACCOUNT_WORDS})|\((?:{_ACCOUNT_WORDS})\w*\)$", re.IGNORECASE)
 _REQUEST: Final = re.compile(
     r"model_(?:not_found|access)|access to (?:the )?model|access model|content_(?:policy|filter)|moderation|safety",
@@ -148,7 +148,7 @@ def failure_of_status(status: int, message: str = "", retry_after_ms: int | None
         code, kind = ErrorCode.GW_5XX, FailureKind.INFRASTRUCTURE
     else:
         code, kind = ErrorCode.UNKNOWN, FailureKind.BUSINESS
-    return Failure(code, kind, message or _status_words(status), retry_after_ms, status)
+    return Failure(code, kind, message or _status_text(status), retry_after_ms, status)
 
 
 def failure_of_exception(exc: BaseException, now_ms: int | None = None) -> Failure:
@@ -163,12 +163,12 @@ def failure_of_exception(exc: BaseException, now_ms: int | None = None) -> Failu
         return _failure_of_handler_error(exc)
     status = _status_of(exc)
     if status is not None:
-        return failure_of_status(status, _words(exc), _retry_after_of(exc, now_ms))
+        return failure_of_status(status, _text_of(exc), _retry_after_of(exc, now_ms))
     code, kind = _verdict(exc)
-    return Failure(code, kind, _words(exc))
+    return Failure(code, kind, _text_of(exc))
 
 
-def _status_words(status: int) -> str:
+def _status_text(status: int) -> str:
     try:
         return f"the provider answered {status} {HTTPStatus(status).phrase}"
     except ValueError:
@@ -176,7 +176,7 @@ def _status_words(status: int) -> str:
 
 
 def error_of_failure(failure: Failure) -> HandlerError:
-    """The exception for a failure, for code that can only raise."""
+    """The exception for a failure, for code that must raise."""
     after = None if failure.retry_after_ms is None else failure.retry_after_ms / 1_000
     match failure.kind:
         case FailureKind.UNKNOWN:
@@ -216,25 +216,25 @@ def _verdict(exc: BaseException) -> tuple[ErrorCode, FailureKind]:
     """Code and kind by type, or by the name of a type from a client library that is not imported here."""
     names = [cls.__name__ for cls in type(exc).__mro__]
 
-    def named(*parts: str) -> bool:
+    def has_name(*parts: str) -> bool:
         return any(part in name for name in names for part in parts)
 
-    if named("ConnectTimeout", "ConnectionTimeout", "PoolTimeout"):
+    if has_name("ConnectTimeout", "ConnectionTimeout", "PoolTimeout"):
         return ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE  # The call timed out before anything was sent.
-    if isinstance(exc, TimeoutError) or named("Timeout"):
+    if isinstance(exc, TimeoutError) or has_name("Timeout"):
         return ErrorCode.GW_TIMEOUT, FailureKind.UNKNOWN
-    causes = [cls.__name__ for cls in type(exc.__cause__).__mro__] if named("Connect") else []
+    causes = [cls.__name__ for cls in type(exc.__cause__).__mro__] if has_name("Connect") else []
     if any(part in name for name in names + causes for part in _NEVER_CONNECTED):
         return ErrorCode.GW_5XX, FailureKind.INFRASTRUCTURE  # There was no connection, so nothing was sent.
-    broke_off = named("Connect", "NetworkError", "ProtocolError", "IncompleteRead", "PayloadError")
-    if isinstance(exc, ConnectionError) or broke_off or _is_no_http(exc):
+    broke_off = has_name("Connect", "NetworkError", "ProtocolError", "IncompleteRead", "PayloadError")
+    if isinstance(exc, ConnectionError) or broke_off or _is_invalid_http(exc):
         return ErrorCode.GW_5XX, FailureKind.UNKNOWN  # The connection broke, maybe after the request was sent.
     if isinstance(exc, OSError | MemoryError | DatabaseUnreachable | FilesUnreachable):
         return ErrorCode.IO_ERROR, FailureKind.INFRASTRUCTURE
     return ErrorCode.GW_4XX if "ValidationError" in names else ErrorCode.UNKNOWN, FailureKind.BUSINESS
 
 
-def _words(exc: BaseException) -> str:
+def _text_of(exc: BaseException) -> str:
     name = type(exc).__name__
     try:
         return f"{name}: {text}" if (text := str(exc).strip()) else name
@@ -242,15 +242,15 @@ def _words(exc: BaseException) -> str:
         return name
 
 
-def _is_no_http(exc: BaseException) -> bool:
-    """Whether the answer was not valid HTTP: aiohttp then sets a status of its own, 400."""
+def _is_invalid_http(exc: BaseException) -> bool:
+    """Whether the answer was not valid HTTP: aiohttp then reports its own status, 400."""
     return any(cls.__name__ == "HttpProcessingError" for cls in type(exc.__cause__).__mro__)
 
 
 def _status_of(exc: BaseException) -> int | None:
-    if _is_no_http(exc):
+    if _is_invalid_http(exc):
         return None
-    for holder in _answers(exc):
+    for holder in _status_holders(exc):
         for name in ("status", "status_code"):
             status = _attribute(holder, name)
             if isinstance(status, int) and 400 <= status <= 599:
@@ -259,29 +259,29 @@ def _status_of(exc: BaseException) -> int | None:
 
 
 def _retry_after_of(exc: BaseException, now_ms: int | None) -> int | None:
-    for holder in _answers(exc):
+    for holder in _status_holders(exc):
         read = _attribute(_attribute(holder, "headers"), "get")
         for name in ("Retry-After", "retry-after") if callable(read) else ():
-            value = _called(read, name)
+            value = _call(read, name)
             if isinstance(value, str | int | float):
                 return parse_retry_after(str(value), now_ms)
     return None
 
 
-def _answers(exc: BaseException) -> Iterator[object]:
+def _status_holders(exc: BaseException) -> Iterator[object]:
     yield exc
     yield _attribute(exc, "response")
 
 
 def _attribute(holder: object, name: str) -> object:
-    # Client libraries compute these, and some raise when there was no answer.
+    # Client libraries compute these attributes, and some raise when there was no answer.
     try:
         return getattr(holder, name, None)
     except Exception:
         return None
 
 
-def _called(read: object, name: str) -> object:
+def _call(read: object, name: str) -> object:
     try:
         return read(name) if callable(read) else None
     except Exception:

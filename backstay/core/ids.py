@@ -1,13 +1,14 @@
-"""The numbers of items: what names them, and what orders them in a queue.
+"""The two numbers of an item: its id, and its order key, which is its place in a queue.
 
 An item's id is its job's id and its position in one integer, so a job's items are one range of the primary key.
 
-The order in which ready items are taken: one number, set at submit, that the claim's index is sorted by.
+Ready items are taken in the order of their order keys. The key is set at submit, and the claim's index is sorted by it.
 
-Its high bits are the priority, so a higher one goes first; some claims start at a lower priority, so that no priority
-is starved. Its low bits are a turn. A job starts at the turn that its queue has reached and takes one for each of its
-items, so jobs of one priority take turns from then on: ten items do not wait behind a million submitted before them,
-however fast or slowly those are done. Items that come back (resumed, retried) start at the turn of that time.
+The high bits of the key are the priority, so a higher priority goes first; some claims start at a lower priority, so
+that no priority is starved. The low bits are a turn. A job starts at the turn that its queue has reached, and takes one
+turn for each of its items. So jobs of one priority take turns: ten items do not wait behind a million that were
+submitted before them, whether those are done fast or slowly. Items that come back (resumed, retried) start at the turn
+that the queue has reached by then.
 """
 
 from random import Random
@@ -49,7 +50,7 @@ def read_item(text: str) -> int:
     job, dash, position = text.partition("-")
     if not (dash and job.isascii() and job.isdigit() and position.isascii() and position.isdigit()):
         raise UsageError(f"{text[:40]!r} is not an item id", hint="an item id is JOB-POSITION, for example 12-345")
-    # Python itself refuses to read thousands of digits.
+    # The length is checked first, because Python refuses to read a number of thousands of digits.
     if len(text) > 40 or int(position) >= POSITIONS_MAX or int(job) >= 1 << (63 - POSITION_BITS):
         raise UsageError(f"{text[:40]!r} is not an item id", hint="the numbers are too large")
     return item_id(int(job), int(position))
@@ -57,7 +58,7 @@ def read_item(text: str) -> int:
 
 PRIORITY_MAX: Final = 9
 TURN_BITS: Final = 52
-LOW_PRIORITY_SHARE: Final = 20  # one claim in so many starts at a lower priority
+LOW_PRIORITY_SHARE: Final = 20  # one claim in 20 starts at a lower priority
 
 
 def level_key(priority: int) -> int:

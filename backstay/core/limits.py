@@ -1,18 +1,22 @@
-"""Every bound of the system by name, with its unit last; the defaults are the balanced profile."""
+"""Every limit of the engine by name, with its unit last; profiles of limits; and the worst case that they allow in one
+hour of ticks."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Final
 
 from backstay.core.errors import UsageError
+from backstay.core.retry import NAMED, RETRY_AFTER_CAP_MS
 
 _DAYS_MAX_SECONDS: Final = 366 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The bounds of one installation; impossible ones are refused with a sentence that names the field."""
+    """The limits of one installation; the defaults are the balanced profile. Impossible values raise an error that
+    names the field."""
 
     item_timeout_seconds: float = 7_200
     job_timeout_seconds: float = 172_800
@@ -33,9 +37,7 @@ class Limits:
     worker_concurrency: int = 100
     send_guard_seconds: float = 10
     visibility_lag_seconds: float = 10
-    batch_lag_seconds: float = (
-        900  # the same for batches that a provider gives no name, so that only its list shows them
-    )
+    batch_lag_seconds: float = 900  # the same for batches without a name of ours: only the provider's list shows them
     reconcile_margin_seconds: float = 10
     poll_interval_seconds: float = 5
     shutdown_seconds: float = 30
@@ -53,7 +55,7 @@ class Limits:
                 f"submitting_seconds must be above the sum of send guard, visibility lag and margin"
                 f" ({self.around_seconds:g}), not {self.submitting_seconds:g}"
             )
-        # A lease must outlive the beat that extends it, and the time in which nothing may be sent any more.
+        # A lease must be longer than the pause between two extensions, and longer than the send guard.
         for name, value in (
             ("heartbeat_seconds", self.heartbeat_seconds),
             ("send_guard_seconds", self.send_guard_seconds),
@@ -67,11 +69,11 @@ class Limits:
 
     @property
     def around_seconds(self) -> float:
-        """The time to add to a run's own time until a lost request has surely arrived, or never will."""
+        """After the time of a run and this time, a lost request has arrived at the provider, or never will."""
         return self.send_guard_seconds + self.visibility_lag_seconds + self.reconcile_margin_seconds
 
 
-# From, to; a whole number where the field counts things. Zero is allowed where it makes sense.
+# The lowest and the highest value; a whole number unless the name ends in _seconds.
 RANGES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
     {
         "item_timeout_seconds": (1, _DAYS_MAX_SECONDS),
@@ -107,7 +109,7 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
 
 
 def reconcile_after_ms(limits: Limits, run_seconds: float) -> int:
-    """How long after a claim the provider reliably shows a submission, or that there was none."""
+    """How long after a claim the provider can say for certain whether it received the request."""
     return round((run_seconds + limits.around_seconds) * 1_000)
 
 
@@ -121,18 +123,103 @@ def require_number(name: str, value: object, low: float, high: float, *, whole: 
     kinds = int if whole else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
         noun = "a whole number" if whole else "a number"
-        raise UsageError(f"{name} must be {noun} from {low:g} to {_plain(high)}, not {value!r}")
+        raise UsageError(f"{name} must be {noun} from {low:g} to {high:.0f}, not {value!r}")
 
 
-def _plain(number: float) -> str:
-    return f"{number:.0f}"
-
-
-def timed_out(created_at: int, now_ms: int, limits: Limits) -> bool:
-    """Whether an unfinished item has timed out; the caller checks only after one more poll or try."""
+def has_timed_out(created_at: int, now_ms: int, limits: Limits) -> bool:
+    """Whether an unfinished item has timed out. Callers ask only after one more poll or try."""
     return now_ms - created_at > round(limits.item_timeout_seconds * 1_000)
 
 
-def past_deadline(deadline: int | None, now_ms: int) -> bool:
+def is_past_deadline(deadline: int | None, now_ms: int) -> bool:
     """Work that ends exactly at the deadline is still in time."""
     return deadline is not None and now_ms > deadline
+
+
+PROFILES: Final[Mapping[str, Limits]] = MappingProxyType(
+    {
+        "conservative": Limits(
+            item_timeout_seconds=3_600,
+            job_timeout_seconds=86_400,
+            llm_item_timeout_seconds=172_800,
+            llm_job_timeout_seconds=259_200,
+            chain_depth_max=1,
+            call_retries_max=3,
+        ),
+        "balanced": Limits(),
+        "aggressive": Limits(
+            item_timeout_seconds=14_400,
+            job_timeout_seconds=345_600,
+            llm_item_timeout_seconds=1_209_600,
+            llm_job_timeout_seconds=2_592_000,
+            chain_depth_max=5,
+            call_retries_max=10,
+        ),
+    }
+)
+
+
+def profile_named(name: str) -> Limits:
+    limits = PROFILES.get(name)
+    if limits is None:
+        raise UsageError(f"there is no profile {name!r}; choose from {', '.join(PROFILES)}")
+    return limits
+
+
+# Between two tries of an item: the longest wait that a provider may ask for, or that a built-in policy has.
+WAIT_SECONDS_MAX = max(RETRY_AFTER_CAP_MS, *(policy.delay_ms_max for policy in NAMED.values())) / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The most that can happen in an hour, and the longest life of jobs and items; a cost of None is unknown, not 0."""
+
+    triggers: int
+    invocations: int
+    items: int
+    calls: int
+    retries: int
+    compute_minutes: int
+    cost_micros: int | None
+    item_life_seconds: float  # of an item that is tried; an item that is never tried ends with its job
+    job_life_seconds: float
+    llm_item_life_seconds: float  # the same for LLM requests: runs and batches
+    llm_job_life_seconds: float
+
+
+def bounds(limits: Limits) -> Bounds:
+    triggers = math.ceil(3_600 / limits.tick_interval_seconds)
+    # A chain of depth d runs at the depths 0 to d, and r retries are r + 1 calls. Even without retries they are two: an
+    # item may be looked up and sent in one turn, or polled and cancelled.
+    invocations = triggers * (limits.chain_depth_max + 1)
+    items = invocations * limits.tick_items_max
+    retries = items * max(limits.call_retries_max, 1)
+    calls = items + retries
+    price = limits.cost_per_call_micros
+    return Bounds(
+        triggers=triggers,
+        invocations=invocations,
+        items=items,
+        calls=calls,
+        retries=retries,
+        compute_minutes=math.ceil(invocations * limits.invocation_seconds / 60),
+        cost_micros=None if price is None else calls * price,
+        item_life_seconds=_item_life(limits, limits.item_timeout_seconds, limits.job_timeout_seconds),
+        job_life_seconds=_job_life(limits, limits.job_timeout_seconds),
+        llm_item_life_seconds=_item_life(limits, limits.llm_item_timeout_seconds, limits.llm_job_timeout_seconds),
+        llm_job_life_seconds=_job_life(limits, limits.llm_job_timeout_seconds),
+    )
+
+
+def _job_life(limits: Limits, timeout_seconds: float) -> float:
+    # The limit is checked when an invocation starts, at worst one whole interval after it has passed; and that
+    # invocation ends the job's remaining items.
+    return timeout_seconds + limits.tick_interval_seconds + limits.invocation_seconds
+
+
+def _item_life(limits: Limits, timeout_seconds: float, job_timeout_seconds: float) -> float:
+    # An item is timed out after one more try or poll. At worst its wait for that begins just before its time is over,
+    # and the try or poll comes at the end of the first invocation after the wait.
+    wait = max(WAIT_SECONDS_MAX, limits.poll_interval_seconds)
+    life = timeout_seconds + wait + limits.tick_interval_seconds + limits.invocation_seconds
+    return min(life, _job_life(limits, job_timeout_seconds))

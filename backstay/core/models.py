@@ -61,7 +61,7 @@ class Claimed(NamedTuple):
 
 
 class JobTerms(NamedTuple):
-    """What a job's owner chose at submit; it never changes while the job lives."""
+    """The options that a job's owner chose at submit; they never change."""
 
     id: int
     owner: str
@@ -71,15 +71,29 @@ class JobTerms(NamedTuple):
     priority: int = 0
     handler: str = ""  # the first one; an item may have moved to another
     fallback: str | None = None  # the handler for items that it finally fails
-    move_at: int | None = None  # when items that are not done yet go to another handler
+    move_at: int | None = None  # when its unfinished items go to another handler
 
 
 class Usage(NamedTuple):
-    """What a call consumed, as far as the handler reported it."""
+    """The consumption of a call, as far as the handler reported it."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cost_micros: int | None = None
+
+
+class AttemptOutcome(StrEnum):
+    """How one try ended. The first four end the item as well."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+    RETRY = "retry"  # it failed, and the item is tried again
+    INVALID = "invalid"  # its answer is invalid, and the next attempt shows it to the model
+    HELD = "held"  # the provider refused the account
+    UNKNOWN = "unknown"  # the provider is asked before the item is sent again
+    LATE = "late"  # its result came after the item had ended
 
 
 class Attempt(NamedTuple):
@@ -88,7 +102,7 @@ class Attempt(NamedTuple):
     item_id: int
     fence: int
     number: int
-    outcome: str
+    outcome: str  # an AttemptOutcome
     started_at: int
     ended_at: int
     error_code: str | None
@@ -101,7 +115,7 @@ class Attempt(NamedTuple):
 
 
 class AnswerKey(NamedTuple):
-    """What a request is known by: 128 bits of a digest, as two numbers. The model is for people."""
+    """Identifies a request: 128 bits of a digest, as two numbers. The model is for people to read."""
 
     key_high: int
     key_low: int
@@ -115,7 +129,7 @@ class Settlement(NamedTuple):
     fence: int
     delay_ms: int | None = None
     provider_task_id: str | None = None
-    # from here to `flaw`: what many items settled together have in common
+    # from here to `flaw`: items with the same values are settled by one statement
     was: str = ""
     state: ItemState = ItemState.QUEUED
     attempt_count: int = 0
@@ -132,11 +146,11 @@ class Settlement(NamedTuple):
     act: Act | None = None
     detail: str | None = None
     freed: int = 0  # of the money set aside: how much is freed
-    unknown: int = 0  # of what is freed: what may have been paid (unknown)
-    payer: str = ""  # the handler that made the call, if money is moved: it is counted in its budgets
+    unknown: int = 0  # of the freed money: how much may have been paid
+    payer: str = ""  # the handler that made the call, if money changes: its budgets count it
     late_result: str | None = None  # a result after the deadline: kept, and a person may accept it
-    handler_next: str | None = None  # the fallback handler that it goes to
-    same_request: int = 0  # that handler makes the same request elsewhere: its cost is known, its time starts again
+    handler_next: str | None = None  # the fallback handler that gets the item
+    same_request: int = 0  # the fallback sends the same request elsewhere: its cost is known, its time starts again
 
 
 OWNER_CHARACTERS_MAX: Final = 100
@@ -146,16 +160,16 @@ _NAME: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARACTERS_MAX}}}")
 
 
 class MissedPolicy(StrEnum):
-    """Which of the firings that nobody was there to make are made later."""
+    """What happens to firings that were missed because no process was running."""
 
-    SKIP = "skip"
-    ONCE = "once"
-    ALL = "all"
+    SKIP = "skip"  # they are dropped
+    ONCE = "once"  # one firing makes up for all of them
+    ALL = "all"  # each is made later
 
 
 @dataclass(frozen=True, slots=True)
 class NewSchedule:
-    """What a person or a decorator says of a schedule."""
+    """A schedule as a person or a decorator gives it."""
 
     name: str
     handler: str
@@ -171,8 +185,8 @@ class NewSchedule:
                 hint=f"use 1 to {NAME_CHARACTERS_MAX} letters, digits, dots, dashes and underscores",
             )
         if len(self.payload) > PAYLOAD_CHARACTERS_MAX:
-            said = f"the payload of schedule {self.name} has {len(self.payload):,} characters"
-            raise UsageError(f"{said}; the limit is {PAYLOAD_CHARACTERS_MAX:,}")
+            size = f"the payload of schedule {self.name} has {len(self.payload):,} characters"
+            raise UsageError(f"{size}; the limit is {PAYLOAD_CHARACTERS_MAX:,}")
 
 
 def require_owner(owner: str) -> None:

@@ -1,4 +1,4 @@
-"""The money set aside for a call is spent, given back, or kept because the cost is unknown.
+"""Money: what becomes of the sum that is set aside for a call, and the budgets that limit it.
 
 | the outcome of the call                                | spent            | given back | kept as unknown |
 |--------------------------------------------------------|------------------|------------|-----------------|
@@ -27,7 +27,7 @@ UNDER_WAY = (ItemState.SUBMITTING, ItemState.PROCESSING)
 
 
 def account(item: Claimed, outcome: Outcome, settlement: Settlement) -> Settlement:
-    """The settlement with what it does to the money that was set aside for the item, if any was, or was spent."""
+    """The settlement, completed with the change of money, if any was set aside or spent for the item."""
     attempt = settlement.attempt
     spent = attempt.cost_micros if attempt is not None else None
     if not (item.reserved or spent) or settlement.state in UNDER_WAY:
@@ -60,11 +60,11 @@ def _may_be_paid(outcome: Outcome) -> bool:
 
 
 class Period(StrEnum):
-    """What a budget is for. Months and days are those of UTC."""
+    """The period of a budget. Months and days are those of UTC."""
 
     MONTH = "month"
     DAY = "day"
-    TOTAL = "total"  # it has no end
+    TOTAL = "total"  # one period without an end
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,8 @@ class Budget:
     renewals: int = 0
 
     def at(self, now_ms: int) -> "Budget":
-        """The budget as it stands now: in a new period nothing is used. What is under way still counts."""
+        """The budget at this time. In a new period nothing is used yet; money set aside for calls under way still
+        counts."""
         if self.ends_at is not None and now_ms < self.ends_at:
             return self
         since, ends = period_of(self.period, now_ms)
@@ -106,8 +107,8 @@ class Budget:
         return self.owner in ("", owner) and (to_host or self.handler in ("", handler))
 
     def book(self, reserved: int, used: int, began_at: int | None = None) -> "Budget":
-        """The budget after money was set aside or given back, and spent or found unspent. What is found unspent comes
-        back if it was used by a job that began in this period; of an earlier period it says nothing about this one."""
+        """The budget after money was set aside or given back (`reserved`), and spent or found unspent (`used`). Money
+        that is found unspent comes back only if its job began in this period (`began_at`)."""
         before = self.left_micros
         if self.period is not Period.TOTAL and (began_at is None or began_at < self.since_at):
             used = max(used, 0)
@@ -120,7 +121,7 @@ class Budget:
 
 
 def describe_budget(budget: Budget) -> str:
-    """In words: the budget of ada for handler convert, per month."""
+    """For people: the budget of ada for handler convert, per month."""
     whose = f" of {budget.owner}" if budget.owner else " of all owners"
     what = f" for handler {budget.handler}" if budget.handler else ""
     if budget.handler.startswith("@"):
@@ -147,7 +148,7 @@ def period_of(period: Period, now_ms: int) -> tuple[int, int | None]:
 
 
 class PricedItem(NamedTuple):
-    """An item that may be claimed, and the most that its call may cost; None: nobody knows."""
+    """An item that may be claimed, and the most that its call may cost; None: unknown."""
 
     item_id: int
     job_id: int
@@ -162,9 +163,9 @@ class Fit(NamedTuple):
 
 
 def fit(picked: Sequence[PricedItem], purses: Mapping[int, int], shared: Mapping[int, Sequence[Budget]]) -> Fit:
-    """Which of the items, in order, their jobs' ceilings (`purses`) and the budgets they share with other jobs allow.
+    """The items, in order, that their jobs' own budgets (`purses`) and the budgets shared with other jobs allow.
 
-    A job without a purse has no ceiling of its own; `shared` has the budgets by job.
+    A job without a purse has no budget of its own; `shared` has the shared budgets by job.
     """
     found = Fit([], {}, {}, {})
     for item_id, job_id, cost in picked:

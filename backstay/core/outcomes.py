@@ -1,18 +1,19 @@
-"""What can come of a call and of a question about it, and the way to a fallback handler after a final failure."""
+"""The possible outcomes of a call, and of a question about one; and the way to a fallback handler after a final
+failure."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from backstay.core.failures import Failure, FailureKind
-from backstay.core.limits import Limits, past_deadline
-from backstay.core.models import Act, Claimed, Delivery, Settlement, Usage
+from backstay.core.limits import Limits, is_past_deadline
+from backstay.core.models import Act, AttemptOutcome, Claimed, Delivery, Settlement, Usage
 from backstay.core.retry import RetryPolicy
 from backstay.core.states import ItemState
 
 
 class Flaw(StrEnum):
-    """What is wrong with the end of an item, beyond its state."""
+    """What is wrong with the result of an item, beyond its state."""
 
     TRUNCATED = "truncated"  # the answer is cut off
     REFUSED = "refused"  # the model refused to answer
@@ -26,7 +27,6 @@ class Flaw(StrEnum):
 # A job counts these; --fail-on makes them failures.
 ANSWER_FLAWS = (Flaw.TRUNCATED, Flaw.REFUSED, Flaw.FILTERED, Flaw.UNFINISHED)
 ANSWERED = (*ANSWER_FLAWS, Flaw.INVALID)  # an answer came, and was paid for
-ASKED_AGAIN = "invalid"  # the outcome of an attempt whose answer did not fit, if the next attempt shows it the model
 
 
 class Succeeded(NamedTuple):
@@ -42,8 +42,8 @@ class Succeeded(NamedTuple):
 class Failed:
     failure: Failure
     usage: Usage | None = None
-    task_ended: bool = False  # the provider's own task is over: the next try is a new request to it
-    reply: str | None = None  # what the provider answered, for a person to see
+    task_ended: bool = False  # the provider's own task is over: the next try is a new request
+    reply: str | None = None  # the provider's answer, for people to read
     probe: bool = False  # it was sent to test whether a failing provider works again, so it costs no attempt
     flaw: Flaw | None = None  # an answer came, and this is wrong with it
     asks_max: int = 0  # of an invalid answer: how often the model is asked for a better one
@@ -76,12 +76,12 @@ class HandedBack:
     """Nothing was sent; the item goes back to the queue unchanged."""
 
     reason: str
-    apart: bool = False  # so that it does not come back together with what it was claimed with
+    apart: bool = False  # it comes back at another time than the items that it was claimed with
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """A shutdown cut the run off; it is unknown what was sent."""
+    """A shutdown cut the run off; a request may have been sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ Outcome = (
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The rules an item is settled by: its handler's, overridden by its job's."""
+    """The rules for settling an item: those of its handler, overridden by those of its job."""
 
     policy: RetryPolicy
     delivery: Delivery
@@ -127,7 +127,7 @@ class Terms:
 
 
 def fall_back(item: Claimed, outcome: Outcome, terms: Terms, settlement: Settlement, now_ms: int) -> Settlement:
-    """The settlement, or instead of a final failure the way to the fallback handler.
+    """The settlement; a final failure is replaced by a return to the queue, for the fallback handler.
 
     Its attempts are counted from zero again, and it gets a new reference, because another provider may receive it. Its
     payload and its deadline stay the same.
@@ -138,6 +138,8 @@ def fall_back(item: Claimed, outcome: Outcome, terms: Terms, settlement: Settlem
     may_be_paid = "the last call may have been processed and paid; " if repeat else ""
     attempt = settlement.attempt
     invalid = isinstance(outcome, Failed) and outcome.flaw is Flaw.INVALID
+    # The next handler starts with its own first question, so it must not find this answer as an invalid one.
+    attempt_outcome = AttemptOutcome.FAILED if invalid else AttemptOutcome.RETRY
     return settlement._replace(
         state=ItemState.QUEUED,
         handler_next=terms.fallback,
@@ -151,19 +153,18 @@ def fall_back(item: Claimed, outcome: Outcome, terms: Terms, settlement: Settlem
         round=item.round + 1,
         repeats=item.repeats + repeat,
         flaw=outcome.flaw if isinstance(outcome, Failed) else None,
-        # A new handler asks the model afresh: what is wrong with an answer of the last one says nothing here.
-        attempt=None if attempt is None else attempt._replace(outcome="failed" if invalid else "retry"),
+        attempt=None if attempt is None else attempt._replace(outcome=attempt_outcome),
         act=Act.REPEAT if repeat else Act.FALLBACK,
         detail=f"{may_be_paid}handler {item.handler} failed, and {terms.fallback} tries next",
     )
 
 
 def _is_final_failure(item: Claimed, outcome: Outcome, terms: Terms, settlement: Settlement, now_ms: int) -> bool:
-    """Not when time has ended the item, unless only its time at this provider is over; not when its job was cancelled,
-    when its workers died of it, or when it may have been paid and must not be sent twice."""
+    """Not if a time limit ended the item, unless only its time at this provider is over. Not if its job was cancelled,
+    if the item may have killed its workers, or if it may have been paid and must not be sent twice."""
     if settlement.state is not ItemState.FAILED:
         return False
-    if settlement.timed_out and (terms.time_shares == 0 or past_deadline(item.deadline_at, now_ms + 1)):
+    if settlement.timed_out and (terms.time_shares == 0 or is_past_deadline(item.deadline_at, now_ms + 1)):
         return False
     if isinstance(outcome, Failed | Running):
         return not _may_be_done(outcome) or terms.delivery is not Delivery.AT_MOST_ONCE

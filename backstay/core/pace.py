@@ -1,8 +1,8 @@
-"""How fast a provider may be called: its limits per minute, a pause it asked for, and how many calls at once it allows.
+"""How fast a provider may be called: its limits per minute, a pause that it asked for, and the number of calls at once.
 
-Requests and tokens follow the same rule, known as GCRA: each takes its share of the period, and the moment up to which
-the shares are taken may run ahead of now by one short burst. The period is made a little longer (a minute by a second),
-because calls that left in time may arrive closer together than they left.
+Requests and tokens follow the same rule, known as GCRA: each takes its share of the period, and the time up to which
+the shares are taken may be ahead of now by one short burst. The period is made a little longer (a minute by a second),
+because calls may arrive closer together than they were sent.
 """
 
 import re
@@ -46,7 +46,7 @@ class PersonsLimits(NamedTuple):
 
 
 class Rate(NamedTuple):
-    """At most so many calls in any period of this length."""
+    """At most this number of calls in any period of this length."""
 
     calls: int
     period_ms: int
@@ -64,7 +64,7 @@ def read_rate(text: object) -> Rate:
 
 
 class Allowance:
-    """Collects what the answers say is left; read from time to time."""
+    """Collects the remaining quota that replies report; it is read from time to time."""
 
     def __init__(self) -> None:
         self._least: int | None = None  # from the answers since the last look
@@ -78,16 +78,16 @@ class Allowance:
         self._calls += 1
 
     def calls_max(self, each: bool = False) -> int | None:
-        """How many calls may be under way; None if no answer gave a figure. The figures are then forgotten.
+        """How many calls may be under way; None if no reply gave a figure. The figures are then forgotten.
 
-        `each`: a call uses one unit of what is left. Otherwise it uses what recent calls used, if that is known.
+        `each`: a call uses one unit of the quota. Otherwise it uses as much as recent calls did, if that is known.
         """
         least, calls, before, last = self._least, self._calls, self._before, self._last
         self._least, self._calls, self._before = None, 0, last
         if least is None:
             return None
         if each:
-            return least - calls  # as many again may have begun by the next look
+            return least - calls  # the same number may have begun by the next look
         used = before - last if before is not None and last is not None else 0
         return least * calls // used - calls if used > 0 else None
 
@@ -96,8 +96,8 @@ BURSTS_PER_PERIOD = 60
 SLACK_MS_MIN = 250
 
 THROTTLED_SHARE_MAX = 0.2  # above it fewer calls are made at once: a few refusals are normal
-WEATHER_PARTS = 4  # with a few refusals it still goes up, more slowly
-PAUSE_SHARE_MIN = 0.5  # above it the pause that the provider asks of one call applies to all
+SLOW_GROWTH_PARTS = 4  # with a few refusals the ceiling still goes up, more slowly
+PAUSE_SHARE_MIN = 0.5  # above it a pause that the provider asks for applies to all calls
 CALLS_MIN = 5
 PAUSE_MS_MAX = 60_000
 SLOWER_TIMES = 3.0
@@ -107,7 +107,8 @@ CEILING_SLOW_MIN = 4
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """One provider's pace as all workers share it. Times are the database's: `_at` of the shares in microseconds."""
+    """The pace of one provider, shared by all workers. Times are the database's; those of the shares (`_at`) are in
+    microseconds."""
 
     provider: str
     requests_per_minute: int | None
@@ -132,7 +133,7 @@ def pace_name_of(handler: str) -> str:
 
 
 def start_ceiling(concurrency: int) -> int:
-    """Calls start with a part of what is allowed: their latency at that load is what later latency is compared with."""
+    """The first ceiling, a part of the allowed calls. Later latency is compared with the latency at this load."""
     return max(min(concurrency, 16), concurrency // START_PARTS)
 
 
@@ -149,15 +150,16 @@ def requests_allowed(pace: Pace, in_flight: int, now_ms: int) -> int:
 
 
 def _calls_of_day(pace: Pace, now_ms: int) -> dict[int, int]:
-    """The calls of the last day, by hour. An hour counts until all of it is more than a day ago, so that no 24 hours
-    ever have more calls than the limit, wherever the provider's own day begins."""
+    """The calls of the last day, by hour. An hour counts until all of it is more than a day ago. So no 24 hours have
+    more calls than the limit, at whatever hour the provider's own day begins."""
     found = (part.split(":") for part in pace.day_calls.split())
     return {int(hour): int(calls) for hour, calls in found if int(hour) >= now_ms // HOUR_MS - DAY_HOURS}
 
 
 def tokens_fit(pace: Pace, tokens: Sequence[int], now_ms: int, outputs: Sequence[int] | None = None) -> int:
-    """How many of these calls, in order, fit under the tokens per minute, of all kinds and of each kind. `outputs`: how
-    many of the tokens are output. A call that never fits starts when no tokens are in use."""
+    """How many of these calls, in order, fit under the limits of tokens per minute: of all tokens, of input and of
+    output. `outputs`: how many of the tokens are output. A call that is too large to fit starts when no tokens are in
+    use."""
     outputs = [0] * len(tokens) if outputs is None else outputs
     inputs = [both - output for both, output in zip(tokens, outputs, strict=True)]
     fits = [
@@ -182,8 +184,8 @@ def _fit(limit: "_Limit", at: int, tokens: Sequence[int], now: int) -> int:
 
 
 def pace_after(pace: Pace, calls: int, tokens: int, now_ms: int, outputs: int = 0) -> Pace:
-    """The pace after these calls have started. A call with more than a minute's tokens counts as a full minute: a
-    provider takes no more, and one item must not stop all others for hours."""
+    """The pace after these calls have started. A call with more than a minute's tokens counts as a full minute, so that
+    one item does not stop all others for hours."""
     now, requests_limit = now_ms * 1000, _requests(pace)
     tokens_at, input_at, output_at = (
         0 if limit is None else limit.after(at, min(count, limit.amount), now)
@@ -217,7 +219,7 @@ def day_wait_ms(pace: Pace, now_ms: int) -> int:
 
 
 def waits_ms(pace: Pace, now_ms: int) -> int:
-    """How long until the next call may start, as far as the limits and the pause are concerned."""
+    """How long until the limits and the pause allow the next call."""
     if now_ms < pace.resume_at:
         return pace.resume_at - now_ms
     waits = [day_wait_ms(pace, now_ms)]
@@ -240,7 +242,7 @@ class _Limit(NamedTuple):
 
     @property
     def rate(self) -> int:
-        """What a window allows besides the burst, so that both together never exceed the limit."""
+        """The amount of a window besides the burst: both together never exceed the limit."""
         return self.amount - (self.burst - 1)
 
     @property
@@ -272,7 +274,7 @@ def _token_limits(pace: Pace) -> list[tuple[_Limit | None, int]]:
 
 
 class Answers:
-    """What one worker saw of a provider since the last look, and what that means for the number of calls at once."""
+    """The replies of a provider that one worker saw since the last look, and the ceiling that follows from them."""
 
     def __init__(self) -> None:
         self._seconds: list[float] = []
@@ -286,7 +288,7 @@ class Answers:
         self.room: Callable[[], int | None] | None = None  # how many items this worker may have under way; None: any
 
     def add(self, seconds: float, throttled: bool, pause_ms: int = 0, exhausted_ms: int = 0) -> None:
-        """`exhausted_ms`: the provider reported that nothing is left until then; one report is enough."""
+        """`exhausted_ms`: for this time, the provider reported, no quota is left; one report is enough."""
         if throttled:
             self._throttled += 1
             self._pause_ms = max(self._pause_ms, pause_ms)
@@ -309,8 +311,9 @@ class Answers:
         return self._throttled / calls if calls >= CALLS_MIN else 0.0
 
     def verdict(self, pace: Pace, now_ms: int, under_way: int | None = None) -> Pace:
-        """The pace after the replies seen, which are then forgotten. `under_way`: calls now, of all workers; with the
-        replies they are the most there can have been at once, so a ceiling far above that comes down quickly."""
+        """The pace after the replies seen, which are then forgotten. `under_way`: the calls of all workers now.
+        Together with the replies they are the most calls that were made at once, so a ceiling far above that comes down
+        quickly."""
         throttled, share, pause_ms = self._throttled, self._throttled_share(), self.pause_ms
         slow = self._slower()
         grown = len(self._seconds)
@@ -323,19 +326,19 @@ class Answers:
         elif slow:
             ceiling = max(ceiling * 85 // 100, min(CEILING_SLOW_MIN, ceiling))
         else:
-            ceiling += grown if throttled == 0 else grown // WEATHER_PARTS
-        said = (self.requests.calls_max(each=True), self.tokens.calls_max())
-        ceiling = min([ceiling, pace.concurrency, *(most for most in said if most is not None)])
+            ceiling += grown if throttled == 0 else grown // SLOW_GROWTH_PARTS
+        reported = (self.requests.calls_max(each=True), self.tokens.calls_max())
+        ceiling = min([ceiling, pace.concurrency, *(most for most in reported if most is not None)])
         ceiling = max(ceiling, 1)
         return replace(pace, ceiling=ceiling, resume_at=max(pace.resume_at, now_ms + pause_ms if pause_ms else 0))
 
     def _slower(self) -> bool:
-        """Whether calls take several times as long as they used to: the provider queues them without saying so."""
+        """Whether calls take several times as long as usual: the provider queues them without a 429."""
         if len(self._seconds) < CALLS_MIN:
             return False
         now = median(self._seconds)
         if self._usual is None or now < self._usual:
             self._usual = now
         slower = now > SLOWER_TIMES * self._usual
-        self._usual *= 1.01  # what is usual changes with the requests
+        self._usual *= 1.01  # the usual time changes with the requests
         return slower

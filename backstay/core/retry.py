@@ -25,7 +25,7 @@ class RetryPolicy:
     The delay is min(base · factor^attempt, cap), then times U(1 - spread, 1 + spread), then plus U(0, jitter).
     The cap bounds the formula before it is spread: capping afterwards would pile the items that wait
     longest onto one instant. So the longest delay is `delay_ms_max`, a little above `cap_ms`.
-    `attempts_max` counts the first try; None means that time decides, not a count.
+    `attempts_max` includes the first try; None means that only the time limits end the tries.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The states of an item and of a job, and the one table of what may follow what."""
+"""The states of items, jobs and batches, and the one table of the allowed changes."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -52,7 +52,7 @@ class StopReason(StrEnum):
 
 _ENDS = frozenset({ItemState.SUCCEEDED, ItemState.FAILED, ItemState.SKIPPED, ItemState.CANCELLED})
 
-# queued      -> submitting: claimed. failed or cancelled: its time ran out or its job ended before anyone took it.
+# queued      -> submitting: claimed. failed or cancelled: its time ran out or its job ended before a worker claimed it.
 # submitting  -> queued: handed back, retried or rescued. processing: the provider took it as a task.
 #                submitting: its outcome is unknown, and the provider is asked before it is sent again.
 # processing  -> queued: the provider's task failed and may be tried again.
@@ -73,7 +73,7 @@ TRANSITIONS: Mapping[ItemState, frozenset[ItemState]] = MappingProxyType(
 
 TERMINAL = _ENDS
 UNFINISHED = frozenset(ItemState) - TERMINAL
-LEASED = frozenset({ItemState.SUBMITTING, ItemState.PROCESSING})  # the states in which somebody may hold an item
+LEASED = frozenset({ItemState.SUBMITTING, ItemState.PROCESSING})  # the states in which a worker may hold an item
 JOB_ENDED = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED})
 JOB_OPEN = frozenset(JobState) - JOB_ENDED
 BATCH_ENDED = frozenset({BatchStatus.COMPLETED, BatchStatus.FAILED, BatchStatus.EXPIRED, BatchStatus.CANCELLED})

@@ -1,4 +1,4 @@
-"""Values of rows as plain ones: text, numbers, true and false, nothing, lists, objects and bytes."""
+"""Turns the values of rows into plain ones: text, numbers, bools, None, lists, dicts and bytes."""
 
 import math
 import re
@@ -16,16 +16,16 @@ LEVELS_MAX: Final = 128  # as in a line of JSON; a value that contains itself ha
 
 
 class NotPlain(ValueError):
-    """A value that cannot be part of a row, as a phrase: "a value of the type socket"."""
+    """A value that cannot be part of a row. The message is a noun phrase: "a value of the type socket"."""
 
 
 def is_unicode(text: str) -> bool:
-    """Whether it has a form in UTF-8: what Python makes of bytes that are no text, with `surrogateescape`, has none."""
+    """Whether a text can be written in UTF-8. Texts that Python made of other bytes, with `surrogateescape`, cannot."""
     return text.isascii() or _SURROGATE.search(text) is None
 
 
 def plain_value(value: Any, levels: int = LEVELS_MAX) -> Any:
-    """The value as text, number, bool, None, list, dict or bytes. NaN, NaT and NA are nothing: None."""
+    """The value as text, number, bool, None, list, dict or bytes. NaN, NaT and NA become None."""
     if type(value) is str:
         if not is_unicode(value):
             raise NotPlain("a text that is not Unicode")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.display import NextCommand, Sentence, TimePoint
@@ -14,8 +14,8 @@ AHEAD_MAX = 1_000  # counting stops here
 
 
 class Reason(NamedTuple):
-    """`code` is for programs, `text` for people; `until_at` is when it ends by itself, if that is known. A text with
-    moments or commands in it is a Sentence."""
+    """`code` is for programs, `text` for people; `until_at` is when it ends by itself, if that is known. A text that
+    contains times or commands is a Sentence."""
 
     code: str
     text: str
@@ -24,7 +24,7 @@ class Reason(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Everything that decides whether an item runs."""
+    """All facts that decide whether an item runs."""
 
     now: int
     job_id: int
@@ -42,7 +42,7 @@ class Standing:
     last_message: str | None = None
     provider_task_id: str | None = None
     breaker: Breaker | None = None
-    pace: Pace | None = None  # that its handler keeps to
+    pace: Pace | None = None  # of its handler
     job_short: bool = False  # the job's next item does not fit under its ceiling
     shared_budget: Budget | None = None  # or under this one, which it shares with other jobs
     timeout_at: int | None = None  # when its job fails
@@ -59,25 +59,32 @@ class Standing:
 
 
 def why_not_running(item: Standing) -> list[Reason]:
-    """Every reason that applies now, the strongest first; for a running or finished item, that it is so."""
+    """Every reason that applies now, the strongest first. A running or finished item has that as its reason."""
     if item.state in TERMINAL:
-        return [_finished(item)]
-    return [*_job(item), *_own(item), *_provider(item), *_rate(item), *_workers(item), *_queue(item)]
+        return [_finish_reason(item)]
+    return [
+        *_job_reasons(item),
+        *_item_reasons(item),
+        *_provider_reasons(item),
+        *_rate_reasons(item),
+        *_worker_reasons(item),
+        *_queue_reasons(item),
+    ]
 
 
 def why_job_waits(*standings: Standing) -> list[Reason]:
-    """The reasons that apply to every waiting item of a job, given as one of them for each handler; empty when nothing
-    holds them back. With several handlers it is said whose items wait."""
+    """The reasons that apply to every waiting item of a job; empty if there are none. `standings` has one item for each
+    handler of the job. With several handlers, each reason names its handler."""
     reasons: list[Reason] = []
     for job in standings:
-        reasons += _job(job)
-        for reason in (*_provider(job), *_rate(job), *_workers(job)):
+        reasons += _job_reasons(job)
+        for reason in (*_provider_reasons(job), *_rate_reasons(job), *_worker_reasons(job)):
             of = Sentence(f"items of handler {job.handler}: ", reason.text) if len(standings) > 1 else reason.text
             reasons.append(reason._replace(text=of))
     return list(dict.fromkeys(reasons))
 
 
-def _finished(item: Standing) -> Reason:
+def _finish_reason(item: Standing) -> Reason:
     when = "" if item.finished_at is None else Sentence(" since ", TimePoint(item.finished_at, item.now))
     why = f": {_error(item)}" if item.state is ItemState.FAILED else ""
     return Reason("finished", Sentence(f"the item is finished: {item.state}", when, why))
@@ -87,7 +94,7 @@ def _error(item: Standing) -> str:
     return ": ".join(part for part in (item.error_code, item.last_message) if part) or "no reason was recorded"
 
 
-def _job(item: Standing) -> Iterator[Reason]:
+def _job_reasons(item: Standing) -> Iterator[Reason]:
     if item.stop_reason == StopReason.CANCEL:
         yield Reason("job_cancelling", f"job {item.job_id} is being cancelled: the item will not start")
     elif item.stop_reason == StopReason.TIMEOUT:
@@ -100,13 +107,13 @@ def _job(item: Standing) -> Iterator[Reason]:
         yield Reason("waits_for_jobs", f"job {item.job_id} waits for {jobs}: it starts when all of them have ended")
     if item.is_short and item.state is ItemState.QUEUED:
         if item.shared_budget is not None:
-            yield _shared_budget(item, item.shared_budget)
+            yield _budget_reason(item, item.shared_budget)
             return
         go_on = "to resume: the same `backstay run` or `backstay submit` with a higher --budget"
         yield Reason("budget_reached", f"the next item of job {item.job_id} could exceed its budget; {go_on}")
 
 
-def _shared_budget(item: Standing, budget: Budget) -> Reason:
+def _budget_reason(item: Standing, budget: Budget) -> Reason:
     text = f"the next item of job {item.job_id} could exceed {describe_budget(budget)}; "
     ends_at, fails_at = budget.ends_at, None if item.job_state is JobState.PAUSED else item.timeout_at
     if ends_at is not None and fails_at is not None and fails_at < ends_at:
@@ -116,7 +123,7 @@ def _shared_budget(item: Standing, budget: Budget) -> Reason:
 
 
 def _fails_first(item: Standing, fails_at: int, ends_at: int) -> Sentence:
-    """To wait for the next period is of no use."""
+    """For a job that fails before the next period begins, so that waiting does not help."""
     pause = NextCommand(f"job pause {item.job_id}")
     return Sentence(
         "the job fails at its time limit, ",
@@ -130,19 +137,19 @@ def _fails_first(item: Standing, fails_at: int, ends_at: int) -> Sentence:
     )
 
 
-def _own(item: Standing) -> Iterator[Reason]:
-    """What the item's own row says."""
+def _item_reasons(item: Standing) -> Iterator[Reason]:
+    """The reasons in the item's own row."""
     if item.state is ItemState.SUBMITTING:
-        yield _submitting(item)
+        yield _submit_reason(item)
     elif item.state is ItemState.PROCESSING:
-        yield _processing(item)
+        yield _task_reason(item)
     elif item.due_at is not None and item.due_at > item.now:
         last = f"; the last attempt failed with {_error(item)}" if item.error_code else ""
         text = Sentence("the item waits until ", TimePoint(item.due_at, item.now), last)
         yield Reason("waits_for_retry", text, item.due_at)
 
 
-def _submitting(item: Standing) -> Reason:
+def _submit_reason(item: Standing) -> Reason:
     expires_at = item.lease_expires_at or 0
     if expires_at > item.now:
         since = "" if item.last_attempt_at is None else Sentence(" since ", TimePoint(item.last_attempt_at, item.now))
@@ -158,7 +165,7 @@ def _submitting(item: Standing) -> Reason:
     return Reason("worker_lost", text, ask_at if ask_at > item.now else None)
 
 
-def _processing(item: Standing) -> Reason:
+def _task_reason(item: Standing) -> Reason:
     task = f"task {item.provider_task_id}" if item.provider_task_id else "its task"
     if item.due_at is None or item.due_at <= item.now:
         return Reason("at_provider", f"the provider works on {task}; the next poll is due now")
@@ -166,7 +173,7 @@ def _processing(item: Standing) -> Reason:
     return Reason("at_provider", text, item.due_at)
 
 
-def _provider(item: Standing) -> Iterator[Reason]:
+def _provider_reasons(item: Standing) -> Iterator[Reason]:
     breaker = item.breaker
     if breaker is None or breaker.state is BreakerState.CLOSED:
         return
@@ -186,9 +193,11 @@ def _provider(item: Standing) -> Iterator[Reason]:
         case BreakerState.HALF_OPEN:
             tried = f"provider {breaker.provider} gets a few items as a test{because}"
             yield Reason("breaker_half_open", f"{tried}; the other items follow when these succeed")
+        case _:
+            assert_never(breaker.state)
 
 
-def _rate(item: Standing) -> Iterator[Reason]:
+def _rate_reasons(item: Standing) -> Iterator[Reason]:
     if item.pace is None or item.state is not ItemState.QUEUED:
         return
     next_at = item.now + waits_ms(item.pace, item.now)
@@ -202,19 +211,19 @@ def _rate(item: Standing) -> Iterator[Reason]:
         yield Reason("rate_limit", Sentence(f"the rate limit of {whose} allows the next call at ", when), next_at)
 
 
-def _workers(item: Standing) -> Iterator[Reason]:
-    if item.live_workers == 0 and not _held_by_a_worker(item):
+def _worker_reasons(item: Standing) -> Iterator[Reason]:
+    if item.live_workers == 0 and not _has_live_lease(item):
         command = NextCommand("worker") if item.is_request else "backstay worker --app PACKAGE.MODULE:NAME"
         same = ", or run the same `backstay run` again" if item.is_request else ""
         text = Sentence(f"no live worker runs handler {item.handler!r}; start one: ", command, same)
         yield Reason("no_worker", text)
 
 
-def _held_by_a_worker(item: Standing) -> bool:
+def _has_live_lease(item: Standing) -> bool:
     return item.state is ItemState.SUBMITTING and (item.lease_expires_at or 0) > item.now
 
 
-def _queue(item: Standing) -> Iterator[Reason]:
+def _queue_reasons(item: Standing) -> Iterator[Reason]:
     if item.state is not ItemState.QUEUED or (item.due_at is not None and item.due_at > item.now):
         return
     if item.ahead == 0:

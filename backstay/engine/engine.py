@@ -16,8 +16,7 @@ from backstay.core.states import ItemState
 from backstay.engine.executor import Executor
 from backstay.engine.gate import Gate
 from backstay.engine.hints import Hints, Named, Turns
-from backstay.engine.lease_keeper import LeaseKeeper, OpenStore
-from backstay.engine.parts import Flights, Parts
+from backstay.engine.parts import Flights, LeaseKeeper, OpenStore, Parts
 from backstay.engine.poller import Poller
 from backstay.engine.scheduler import Scheduler
 from backstay.engine.settler import Ready, Settler
@@ -44,16 +43,16 @@ class Engine:
         self.flights = Flights()
         self.wake = asyncio.Event()  # there may be something to claim
         self.freed = asyncio.Event()  # a run has ended
-        self.wanting = True  # a claim stopped at a limit: more is there when a run has ended
-        self.passed_over = False  # it left items out, and there may be others behind them
+        self.wanting = True  # the last claim stopped at a limit: there are more items to claim when a run has ended
+        self.passed_over = False  # the last claim left items out, and there may be others behind them
         self.gate = Gate(parts, self.flights)
         self.settler = Settler(parts, self.flights, self._note_settled, self.gate.states, self.gate.judge)
-        self.executor = Executor(parts, self.flights, self.settler, self._slot_freed)
+        self.executor = Executor(parts, self.flights, self.settler, self._note_free_slot)
         self.poller = Poller(parts, self.flights, self.gate, self.settler)
         self.sweeper = Sweeper(parts, self.flights, self.gate, self.settler)
         self.scheduler = Scheduler(parts)
         self._concurrency = concurrency
-        self._heart = LeaseKeeper(parts, self.flights, open_store) if open_store is not None else None
+        self._lease_keeper = LeaseKeeper(parts, self.flights, open_store) if open_store is not None else None
         self._loops: list[asyncio.Task[None]] = []
         self._observing: set[asyncio.Task[None]] = set()
         self.promote_at = float("-inf")  # on the steady clock: when waiting items may be due
@@ -61,21 +60,21 @@ class Engine:
         self._paced = False  # the last claim was for handlers with a pace
         self._claims = 0
         self._turns: dict[tuple[str, int], int] = {}  # by handler and priority: the last order key claimed here
-        self._broken_off: str | None = None  # a claim whose answer never came: what it did is not known here
+        self._lost_claim: str | None = None  # the name of a claim whose answer never came: it may have won items
 
     async def start(self) -> None:
         parts = self.parts
         names = tuple(handler.name for handler in parts.registry)
-        told = json.dumps({handler.name: handler.provider for handler in parts.registry})
-        await parts.store.workers.register(parts.worker, socket.gethostname(), os.getpid(), parts.place, told)
+        providers = json.dumps({handler.name: handler.provider for handler in parts.registry})
+        await parts.store.workers.register(parts.worker, socket.gethostname(), os.getpid(), parts.place, providers)
         await self._set_paces()
         self._loops = [parts.tasks.spawn(self.settler.run()), parts.tasks.spawn(self._time_out())]
-        if self._heart is not None:
-            self._heart.start()
+        if self._lease_keeper is not None:
+            self._lease_keeper.start()
         parts.emit(WorkerStarted(parts.worker, names))
 
     async def _set_paces(self) -> None:
-        """Stores the limits that handlers declare: all workers keep to those of the one that started last."""
+        """Stores the limits that handlers declare. All workers use the limits of the worker that started last."""
         for handler in self.parts.registry:
             calls = handler.rules.calls
             if calls.any:
@@ -86,8 +85,8 @@ class Engine:
                 )
 
     async def _weigh(self, unweighed: Sequence[tuple[str, int]]) -> None:
-        """Weighs items that were submitted without the handler's code. One that cannot be weighed costs nothing: its
-        handler refuses it before a call is made."""
+        """Weighs items that were submitted without the handler's code. An item that cannot be weighed counts as free:
+        its handler refuses it before a call is made."""
         weights: list[tuple[int, int, int]] = []
         names = {item: handler for handler, item in unweighed}
         for request in await self.parts.store.results.requests_of([item for _, item in unweighed]):
@@ -107,12 +106,12 @@ class Engine:
 
     @property
     def next_turn_at(self) -> float | None:
-        """On the steady clock: when to look at the database, though no hint comes. None while there are no hints."""
+        """When to look at the database even without a hint, on the steady clock. None while hints are not used."""
         turns = self.turns
         return min(turns.database_at, self.again_at) if turns is not None and turns.hints.alive else None
 
     async def claim_once(self, items_max: int) -> int:
-        """Claims and starts what there is room for, a part at a time, so that claiming and running overlap."""
+        """Claims and starts as many items as there is room for, a part at a time, so that claims and runs overlap."""
         parts = self.parts
         self.passed_over = False
         room = min(
@@ -139,7 +138,7 @@ class Engine:
         return len(taken.items)
 
     async def _claim_in_turn(self, wants: Sequence[Want], room: int, now: float) -> tuple[ClaimedItems, bool]:
-        """Claims what is in hand, or by the database's order when that has its turn; says whether it was in hand."""
+        """Claims hinted items, or items in the database's order when it has its turn; and whether they were hinted."""
         turns = self.turns
         if turns is None:
             return await self._claim_in_order(wants, room, now), False
@@ -151,19 +150,18 @@ class Engine:
             if not turns.database_more:
                 self.wanting = turns.has_more(wants)
                 return ClaimedItems([], []), False
-        if turns.hints.alive and turns.take_named(
-            wants, room
-        ):  # what matters most is hinted at, and needs no turn here
+        if turns.hints.alive and turns.take_named(wants, room):
+            # The items of high priority are hinted, so this turn is for those of lower priority.
             wants = [want._replace(from_key=draw_low_start(self.parts.rng)) for want in wants]
         taken = await self._claim_in_order(wants, room, now)
         turns.note_database_turn(now, taken.more)
-        turns.hints.mark_done([*woken, *(item.id for item in taken.items)])  # their hints have served
+        turns.hints.mark_done([*woken, *(item.id for item in taken.items)])  # their hints are no longer needed
         self.wanting = turns.has_more(wants)
         return taken, False
 
     async def _claim_named(self, turns: Turns, wants: Sequence[Want], named: Named) -> ClaimedItems:
         parts = self.parts
-        taken = await self._under_a_name(
+        taken = await self._claim_with_name(
             lambda name: parts.store.items.claim_named(named, name, parts.lease_ms, parts.known_jobs())
         )
         won = {item.id for item in taken.items}
@@ -171,13 +169,13 @@ class Engine:
             turns.hints.mark_done(ids, missed=set(ids) - won)
         self.wanting = turns.has_more(wants)
         if self.wanting:
-            self.wake.set()  # though nothing may have been won this time
+            self.wake.set()  # even if this claim has won nothing
         return taken
 
     async def _claim_in_order(self, wants: Sequence[Want], room: int, now: float) -> ClaimedItems:
         parts = self.parts
         promoting = now >= self.promote_at
-        taken = await self._under_a_name(
+        taken = await self._claim_with_name(
             lambda name: parts.store.items.claim(wants, name, parts.lease_ms, parts.known_jobs(), promoting, room)
         )
         self.wanting = taken.more
@@ -186,31 +184,31 @@ class Engine:
             self.promote_at = now + PROMOTE_SECONDS
         return taken
 
-    async def _under_a_name(self, claim: Callable[[str], Awaitable[ClaimedItems]]) -> ClaimedItems:
-        """Makes a claim under a name of its own, by which it can be given back when its answer never comes."""
+    async def _claim_with_name(self, claim: Callable[[str], Awaitable[ClaimedItems]]) -> ClaimedItems:
+        """Makes a claim with its own name. If its answer is lost, its items are given back by that name."""
         self._claims += 1
         name = f"{self.parts.worker}:{self._claims}"
         try:
             return await claim(name)
         except BaseException:
-            self._broken_off = name
+            self._lost_claim = name
             raise
 
     async def return_lost_claim(self) -> None:
-        """Gives back what a claim that broke off may have won: it never came here, so it was never sent."""
-        if self._broken_off is not None:
-            await self.parts.store.items.return_lost_claim(self._broken_off)
-            self._broken_off = None
+        """Gives back the items that a lost claim may have won: they never arrived here, so they were never sent."""
+        if self._lost_claim is not None:
+            await self.parts.store.items.return_lost_claim(self._lost_claim)
+            self._lost_claim = None
 
     def _note_turns(self, items: Sequence[Claimed]) -> None:
-        """Remembers how far the queues have come. Probes are taken from anywhere in them, so they say nothing."""
-        for item in reversed(items):  # the last are mostly the furthest
+        """Remembers how far the queues have been served. Probes come from anywhere in a queue, so they do not count."""
+        for item in reversed(items):  # the last ones are mostly the furthest
             level = (item.handler, level_of(item.order_key))
             if self._turns.get(level, 0) < item.order_key and not self.gate.is_probe(self.parts.registry[item.handler]):
                 self._turns[level] = item.order_key
 
     async def write_turns(self) -> None:
-        """Tells how far the queues have come: new jobs start there."""
+        """Stores how far the queues have been served: new jobs start there."""
         turns, self._turns = self._turns, {}
         if turns:
             served: dict[str, list[int]] = {}
@@ -219,7 +217,7 @@ class Engine:
             await self.parts.store.items.advance_turns(served)
 
     async def write_measures(self) -> None:
-        """Writes down what was measured since the last time; what cannot be written waits for the next."""
+        """Stores the measures since the last time. If that fails, they are kept for the next time."""
         taken = self.parts.sums.take()
         try:
             await self.parts.store.measures.add(self.parts.worker, taken)
@@ -227,13 +225,13 @@ class Engine:
             self.parts.sums.give_back(taken)
             raise
 
-    def _slot_freed(self) -> None:
+    def _note_free_slot(self) -> None:
         self.freed.set()
         if self.wanting:
             self.wake.set()
 
     async def _time_out(self) -> None:
-        """Cuts off runs that are over their time, looking often enough for the shortest limit there is."""
+        """Cuts off runs that exceed their time limit. It looks often enough for the shortest limit."""
         shortest = min((self.parts.run_seconds(handler) for handler in self.parts.registry), default=60.0)
         pause = min(max(shortest / 10, 0.01), TIMEOUT_CHECK_SECONDS)
         while True:
@@ -248,7 +246,7 @@ class Engine:
             await wait_for_event(self.freed, left)
 
     async def stop(self, grace_seconds: float) -> None:
-        """Lets what runs finish within the grace, hands back the rest, and closes the book last."""
+        """Lets running items finish within the grace period, hands back the others, and stores the last changes."""
         await self.wait_for_running(grace_seconds)
         self.flights.shut_down()
         await self.wait_for_running(LAST_WORDS_SECONDS)
@@ -268,13 +266,13 @@ class Engine:
             why = str(error) or f"the database did not answer within {LAST_WORDS_SECONDS:g} s"
             self.parts.emit(Trouble("stop", f"the worker's last changes could not be stored: {why}"))
         await cancel_until_ended(self._loops)
-        if self._heart is not None:
-            await self._heart.stop()
+        if self._lease_keeper is not None:
+            await self._lease_keeper.stop()
         self.parts.emit(WorkerStopped(self.parts.worker, self.flights.cut_short))
 
     def _note_settled(self, group: Sequence[Ready]) -> None:
         if self.wanting or any(ready.settlement.state is ItemState.QUEUED or ready.settlement.freed for ready in group):
-            # There is room behind the settler again, something goes back, or money given back is enough for more.
+            # The settler has room again, an item goes back to the queue, or money came back that other items may need.
             self.wake.set()
         task = self.parts.tasks.spawn(self._observe(group))
         self._observing.add(task)
@@ -291,5 +289,5 @@ def _weight(handler: Handler, body: str) -> tuple[int, int]:
     """What a call of this item costs at most, and its tokens."""
     try:
         return handler.rules.calls.weigh(body)
-    except Exception:  # the user's function; the run of this item fails for the same reason
+    except Exception:  # an error in the user's function; the run of this item fails with the same error
         return 0, 0

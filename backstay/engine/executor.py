@@ -1,8 +1,9 @@
-"""Runs one claimed item: guard, handler, outcome, settlement. Nothing here branches on what came out."""
+"""Runs a claimed item: send guard, handler, outcome, and on to the settler. It does not decide about the outcome."""
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from typing import assert_never
 
 from backstay.core.errors import Skip
 from backstay.core.events import ItemLogged, Trouble
@@ -15,7 +16,7 @@ from backstay.engine.settler import Settler
 from backstay.handlers.handler import Context, Handler, Surroundings, client_ref
 
 APART_CHECK_SECONDS = 0.02
-SHARE_MS_MIN = 1_000  # a call that begins so shortly before the next provider's turn is not cut off for that
+SHARE_MS_MIN = 1_000  # a call that begins less than this before the next provider's turn is not cut off by it
 
 
 class Executor:
@@ -31,13 +32,13 @@ class Executor:
         self._around = Surroundings(parts.clock, guard, self._note_progress, self._note_log, last_invalid)
 
     def start(self, items: list[Claimed], started: float, is_probe: Callable[[Handler], bool]) -> None:
-        """Starts the runs of freshly claimed items. Their time counts from before the claim was sent off: a process
-        that slept until its answer came must find the claim too old to send anything under."""
+        """Starts the runs of claimed items. `started` is the time before the claim was sent: if the process slept until
+        the answer came, the claim must count as too old to send anything."""
         parts = self._parts
         for item in items:
             plan = parts.plan(item)
             seconds = plan.run_seconds
-            if item.deadline_at is not None:  # what is under way then is paid for, so its result is waited for
+            if item.deadline_at is not None:  # a call under way at the deadline is paid for, so it may finish
                 left = max(item.deadline_at - item.claimed_at, 0) / 1000
                 seconds = min(seconds, left + parts.limits.cancel_grace_seconds)
                 share_ends_at = plan.terms.share_ends_at(item)
@@ -55,15 +56,15 @@ class Executor:
             flight.task = parts.tasks.start(self._fly(flight))
 
     def _keep_apart(self, flight: Flight) -> None:
-        """This item fails if its run, too, takes the worker with it. One such item at a time runs here, so that it
-        takes no other with it: the others go back first."""
+        """For an item that may have killed its workers: it fails if this run kills the worker too. Only one such item
+        runs here at a time, and the others go back to the queue first, so that they do not die with it."""
         running = self._last_chance
         if running is None or not self._flights.holds(running.item.id, running.item.fence):
             self._last_chance = flight
         else:
             flight.cut_off(Cut.APART)
 
-    async def _others_are_back(self) -> None:
+    async def _wait_for_others(self) -> None:
         while any(flight.cut is Cut.APART for flight in self._flights.all()):
             await self._parts.clock.sleep(APART_CHECK_SECONDS)
 
@@ -84,10 +85,10 @@ class Executor:
         """The outcome of the run; None if the worker has lost the item's lease."""
         context = flight.context
         if flight is self._last_chance:
-            await self._others_are_back()
+            await self._wait_for_others()
         flight.begun = True
         if flight.cut is not None:
-            return self._of_unsent(flight.cut)
+            return self._outcome_of_unsent(flight.cut)
         try:
             if flight.item.ask_first and flight.plan.handler.askable and (found := await self._ask(flight)):
                 return found
@@ -98,12 +99,12 @@ class Executor:
                 outcome = replace(outcome, probe=True)
             return outcome
         except asyncio.CancelledError:
-            return self._of_cut(flight)
-        except BaseException as error:  # a handler that exits, or worse, must not take the worker with it
-            return self._of_error(error, flight)
+            return self._outcome_of_cut(flight)
+        except BaseException as error:  # a handler that exits the process must not end the worker
+            return self._outcome_of_error(error, flight)
 
     async def _run(self, flight: Flight) -> Outcome:
-        """Calls the handler, and while work is traced, inside its call's span."""
+        """Calls the handler; with tracing, inside the span of the call."""
         item, (handler, job, *_), context = flight.item, flight.plan, flight.context
         tracing = self._parts.bus.tracing
         if tracing is None:
@@ -112,8 +113,8 @@ class Executor:
             context.traceparent, context.outside_traceparent = carried
             return await handler.run(item.body, context)
 
-    def _of_error(self, error: BaseException, flight: Flight) -> Outcome:
-        """What a handler raised, whatever it is: even what cannot say its own name ends the run with a reason."""
+    def _outcome_of_error(self, error: BaseException, flight: Flight) -> Outcome:
+        """The outcome of any exception that a handler raised, even of one whose text cannot be read."""
         try:
             if isinstance(error, Skip):
                 return Skipped(one_line(str(error)))
@@ -126,7 +127,7 @@ class Executor:
     async def _ask(self, flight: Flight) -> Outcome | None:
         """The outcome of an earlier call; None if the provider certainly never received it, or keeps no list.
 
-        In that case it is sent like any request that cannot be asked about: a person has decided to try it again.
+        In these cases the request is sent again: a person has decided to retry it.
         """
         try:
             ref = client_ref(flight.plan.job, flight.item)
@@ -138,8 +139,8 @@ class Executor:
             return Failed(Failure(failure.code, FailureKind.THROTTLED, f"the look-up failed: {failure.message}"))
         return None if isinstance(answer, NeverArrived | CannotAsk) else answer
 
-    def _of_unsent(self, cut: Cut) -> Outcome | None:
-        """A run that was cut off before its first step has sent nothing."""
+    def _outcome_of_unsent(self, cut: Cut) -> Outcome | None:
+        """The outcome of a run that was cut off before its first step, so it has sent nothing."""
         match cut:
             case Cut.LOST:
                 return None
@@ -149,10 +150,12 @@ class Executor:
                 return HandedBack(
                     "another item may have killed its worker; this one waits until it has run", apart=True
                 )
-            case _:
+            case Cut.TIMEOUT | Cut.SHUTDOWN:
                 return HandedBack("the call was cut off before it began")
+            case _:
+                assert_never(cut)
 
-    def _of_cut(self, flight: Flight) -> Outcome | None:
+    def _outcome_of_cut(self, flight: Flight) -> Outcome | None:
         match flight.cut:
             case Cut.LOST | Cut.APART:
                 return None
@@ -164,9 +167,11 @@ class Executor:
                 return Failed(failure, flight.context.used, probe=flight.probe)
             case Cut.SHUTDOWN:
                 return Interrupted()
-            case None:  # nobody here cut it off: something the handler awaited was cancelled
+            case None:  # not cut off by the worker: something that the handler awaited was cancelled
                 message = "the handler was cancelled from within"
                 return Failed(Failure(ErrorCode.UNKNOWN, FailureKind.UNKNOWN, message), flight.context.used)
+            case _:
+                assert_never(flight.cut)
 
     def _note_progress(self, item_id: int, fence: int, percent: int) -> None:
         self._progress[item_id] = (fence, percent)
@@ -175,11 +180,11 @@ class Executor:
         self._parts.emit(ItemLogged(item_id, one_line(text, 2_000)))
 
     async def store_progress(self) -> None:
-        """Writes what handlers reported since the last time, in one go."""
-        said, self._progress = self._progress, {}
-        if said:
-            rows = [(item_id, fence, percent) for item_id, (fence, percent) in said.items()]
+        """Stores the progress that handlers reported since the last time, with one statement."""
+        reported, self._progress = self._progress, {}
+        if reported:
+            rows = [(item_id, fence, percent) for item_id, (fence, percent) in reported.items()]
             stored = await self._parts.store.items.report_progress(rows)
-            for item_id, (fence, percent) in said.items():
-                if item_id not in stored and self._flights.holds(item_id, fence):  # its row was in other hands just now
+            for item_id, (fence, percent) in reported.items():
+                if item_id not in stored and self._flights.holds(item_id, fence):  # its row was locked at that time
                     self._progress.setdefault(item_id, (fence, percent))

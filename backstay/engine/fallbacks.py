@@ -1,7 +1,7 @@
-"""Sends waiting requests on to their next provider, when theirs fails or refuses for too long, or has had its time.
+"""Moves waiting requests to their next provider, when their own fails or refuses for too long, or its time is over.
 
-Only for handlers with `fallback_after_seconds`. As many go as the next provider can start at once. The others stay, so
-that a provider that comes back finds its own requests still there.
+Only for handlers with `fallback_after_seconds`. No more requests are moved than the next provider can start at once, so
+that a provider that works again still has its own requests.
 """
 
 from collections import OrderedDict, defaultdict
@@ -35,16 +35,16 @@ class Fallbacks:
         self._parts = parts
         self._breakers = breakers
         self._now_ms = now_ms  # the database's time
-        # Since when, on the database's clock: a provider that does not take calls, one that has only answered that it
-        # has no capacity, and an item that was only answered so.
+        # Since when, on the database's clock: a provider takes no calls; a provider has only answered that it has no
+        # capacity; an item has only got that answer.
         self._shut_at: dict[str, int] = {}
         self._throttled_at: dict[str, int] = {}
         self._turned_away_at: OrderedDict[int, int] = OrderedDict()
         self._look_at: dict[str, float] = defaultdict(lambda: float("-inf"))  # on the steady clock
 
     def judge(self, item: Claimed, handler: Handler, outcome: Outcome, now_ms: int) -> Outcome:
-        """A refusal for lack of capacity is final at this provider, when it has been the only answer for too long. A
-        batch that has to wait for its turn at the provider is no refusal."""
+        """The outcome. "No capacity" becomes a final failure at this provider if it has been the only answer for too
+        long. A batch that waits for its turn at the provider does not count."""
         after_seconds = handler.rules.fallback_after_seconds
         if after_seconds is None:
             return outcome
@@ -67,8 +67,8 @@ class Fallbacks:
         message = f"the provider had no capacity for {show_seconds(after_seconds)}: {failure.message}"
         return replace(outcome, failure=replace(failure, kind=FailureKind.BUSINESS, message=message))
 
-    def before(self) -> Mapping[str, Sequence[Handler]]:
-        """By the name of a handler: those whose items it takes over. Empty if there is no such handler here."""
+    def handlers_before(self) -> Mapping[str, Sequence[Handler]]:
+        """By the name of a handler: the handlers whose items it takes over. Empty if there is no such handler here."""
         found: dict[str, list[Handler]] = {}
         for handler in self._parts.registry:
             if handler.rules.fallback_after_seconds is not None and handler.rules.fallback is not None:
@@ -76,8 +76,8 @@ class Fallbacks:
         return found
 
     async def take_over(self, handler: Handler, room: int, before: Mapping[str, Sequence[Handler]]) -> None:
-        """Gives a handler that can start so many items those that wait in vain where it is the fallback. A provider
-        that does not take calls itself is passed over."""
+        """Moves up to `room` items to a handler from handlers whose fallback it is, if they wait there in vain. If a
+        provider in between takes no calls itself, the items of the one before it are taken."""
         for first in before.get(handler.name, ()):
             why = self._why_shut(first)
             if why is not None:
@@ -87,14 +87,14 @@ class Fallbacks:
                 self._look_at[first.name] = now + LOOK_SECONDS
 
     async def _move(self, first: Handler, then: Handler, why: str | None, room: int) -> int:
-        """Without a reason, only items whose share of the time is over."""
+        """Moves items; without a reason (`why`), only those whose share of the time is over."""
         shares = time_shares(self._parts.registry, first) if why is None else 0
         detail = f"{first.name}: {why or 'its share of the time is over'}, and {then.name} tries next"
         relief = Relief(first.name, then.name, detail, shares, self._parts.only_job)
         return await self._parts.store.sweeps.move_on(relief, room)
 
     def _why_shut(self, handler: Handler) -> str | None:
-        """Why nothing more is to wait for this handler's provider; None: it takes calls, or may soon."""
+        """Why items should not wait for this handler's provider any longer; None: it takes calls, or may soon."""
         after_seconds, now_ms = handler.rules.fallback_after_seconds, self._now_ms()
         assert after_seconds is not None
         provider, state, since_at = handler.provider, BreakerState.CLOSED, now_ms

@@ -1,5 +1,5 @@
-"""Decides how much may be claimed now: breakers and holds, as all workers see them, this worker's own limits, and the
-first replies of a run."""
+"""Decides how many items may be claimed now, by the breakers and holds that all workers share, this worker's own
+limits, and the first replies of a run."""
 
 import asyncio
 from collections import Counter, defaultdict, deque
@@ -28,15 +28,16 @@ REFUSALS_TO_HOLD = 2  # in a row, with no success between: one alone may be the 
 REFUSALS_ENOUGH = 5
 WAIT_MS = 2_000
 _REFUSALS = (FailureKind.BUSINESS, FailureKind.REFUSED, FailureKind.HELD)
-_OWN_WORDS = (400, 422)  # these tell what is wrong with a request, so only the same words are the same refusal
+_STATUSES_BY_TEXT = (400, 422)  # their text says what is wrong with one request: only the same text is the same refusal
 
 
 class FirstReplies:
-    """Ends with the first success, with a refusal of another kind, or when an item is refused a second time: others may
-    be well, and must not wait for it. A refused item waits a moment, so that the others are tried first."""
+    """Judges the first replies of a run, so that no item fails if the provider refuses them all. It is over with the
+    first success, with a refusal of another kind, or when an item is refused a second time: other items may be fine and
+    must not wait for it. A refused item waits a moment, so that the others are tried first."""
 
     def __init__(self, items: int) -> None:
-        self._items = items  # of the whole run: fewer than a few refusals are enough if there are no more items
+        self._items = items  # of the whole run: a run with few items needs fewer refusals
         self.over = False
         self.refusal: Failure | None = None
         self._refused: set[int] = set()
@@ -44,11 +45,11 @@ class FirstReplies:
 
     @property
     def enough(self) -> bool:
-        """Whether so much was refused that nothing more is to be sent before what is under way has ended."""
+        """Whether so many were refused that nothing more should be sent until the calls under way have ended."""
         if self.over or self.refusal is None:
             return False
-        is_own = self.refusal.provider_status in _OWN_WORDS
-        needed = REFUSALS_ENOUGH if is_own else min(REFUSALS_ENOUGH, self._items)
+        by_text = self.refusal.provider_status in _STATUSES_BY_TEXT
+        needed = REFUSALS_ENOUGH if by_text else min(REFUSALS_ENOUGH, self._items)
         return len(self._refused) >= needed or self._account_refused > 1
 
     def judge(self, item: Claimed, outcome: Outcome) -> Outcome:
@@ -78,7 +79,7 @@ def _is_refusal(failure: Failure) -> bool:
 
 def _kind(failure: Failure) -> tuple[int | None, str]:
     status = failure.provider_status
-    return status, failure.message if status in _OWN_WORDS else ""
+    return status, failure.message if status in _STATUSES_BY_TEXT else ""
 
 
 class Gate:
@@ -88,23 +89,23 @@ class Gate:
         self._holds = HeldWork({}, {}, 0)
         self._read_at = 0.0  # on the steady clock: when the holds were read
         self._stale = True
-        # The providers that this worker alone may try now, and the half-open time for which it has that right.
+        # The providers that only this worker may probe now, and since when they have been half-open.
         self._probing: dict[str, int] = {}
         self._told_at: dict[str, float] = defaultdict(lambda: float("-inf"))
-        self._worked_at: dict[str, int] = {}  # when a provider last did its work, on the database's clock
-        self._refusals: Counter[str] = Counter()  # of the account, by provider, since then
-        # Since when, on the steady clock, a provider refuses the account. Nothing more is sent to it; it is held when
-        # none of the calls under way succeeds either.
+        self._worked_at: dict[str, int] = {}  # the last success of a provider, on the database's clock
+        self._refusals: Counter[str] = Counter()  # of the account, by provider, since its last success
+        # Since when, on the steady clock, a provider refuses the account. Nothing more is sent to it. It is put on hold
+        # if none of the calls under way succeeds.
         self._refused_at: dict[str, float] = {}
         self._refusal_words: dict[str, str] = {}
         self._recent: dict[str, deque[Call]] = defaultdict(lambda: deque(maxlen=CALLS_REMEMBERED_MAX))
         self._turn = 0
         self._fallbacks = Fallbacks(parts, lambda: self._holds.providers, self._now_ms)
-        self.claim_age_seconds = REFRESH_SECONDS  # a claim waits for newer holds than these
+        self.claim_age_seconds = REFRESH_SECONDS  # holds older than this are read again before a claim
         self.states: dict[str, str] = {}
 
     async def refresh(self, max_age_seconds: float = REFRESH_SECONDS) -> None:
-        """Looks at the shared holds unless that was done just now, and tells the runs of cancelled jobs to end."""
+        """Reads the shared holds, unless that was done recently, and asks the runs of cancelled jobs to end."""
         now = self._parts.clock.monotonic()
         if not self._stale and now < self._read_at + max_age_seconds:
             return
@@ -120,8 +121,7 @@ class Gate:
                     flight.stop_by(end)
 
     async def wants(self, slots: int) -> list[Want]:
-        """How many items of each handler to claim at most; together they share the slots. Handlers take turns in being
-        first."""
+        """The most items of each handler to claim now. Handlers share the slots, and take turns in being first."""
         if self._parts.trial is not None and self._parts.trial.enough:
             return []
         await self.refresh(self.claim_age_seconds)
@@ -134,14 +134,14 @@ class Gate:
         limited = len(handlers) > 1 or any(h.rules.concurrency or h.answers for h in handlers)
         running = self._running_by_handler() if limited else {}
         wants: list[Want] = []
-        before = self._fallbacks.before()
+        before = self._fallbacks.handlers_before()
         for handler in handlers:
-            items = await self._allowed(handler, min(slots, self._parts.limits.claim_items_max), running)
+            items = await self._items_allowed(handler, min(slots, self._parts.limits.claim_items_max), running)
             if items > 0:
                 if handler.name in before:
                     await self._fallbacks.take_over(handler, items, before)
                 wants.append(self._want(handler, items))
-        # Handlers with a small limit go first: no other share suffers, and no granted probe is left unused.
+        # Handlers with a small limit go first: the others lose nothing, and no granted probe is left unused.
         return sorted(wants, key=lambda want: want.items)
 
     def _want(self, handler: Handler, items: int) -> Want:
@@ -161,8 +161,8 @@ class Gate:
         return want
 
     def judge(self, item: Claimed, handler: Handler, outcome: Outcome, now_ms: int) -> Outcome:
-        """A refusal of the account holds the provider, when it is not the only one since the last success. An item that
-        is refused again, although others have succeeded since, is refused for a reason of its own."""
+        """The outcome, as it counts for the item. A second refusal of the account since the last success puts the
+        provider on hold. An item that is refused again although others have succeeded since is refused by itself."""
         provider = handler.provider
         if handler.answers is not None and handler.rules.calls.any and item.state == ItemState.SUBMITTING:
             self._note_answer(handler.answers, outcome)
@@ -188,8 +188,8 @@ class Gate:
 
     @staticmethod
     def _note_answer(answers: Answers, outcome: Outcome) -> None:
-        """For a handler that declares limits: too many calls at once are those that the provider refuses. How long a
-        call takes says nothing: items of one handler may differ much."""
+        """For a handler that declares limits: throttled calls show that there were too many at once. The time of a call
+        shows nothing, because items of one handler may differ much."""
         match outcome:
             case Failed(failure=failure) if failure.kind is FailureKind.THROTTLED:
                 answers.add(0.0, throttled=True, pause_ms=failure.retry_after_ms or 0)
@@ -202,8 +202,8 @@ class Gate:
         return handler.provider in self._probing
 
     async def keep_pace(self, pauses_only: bool = False) -> None:
-        """Stores what this worker saw of the providers' pace, where it saw anything, for all workers. A pause that a
-        provider asks for is stored before the next claim: until all workers know it, every new call is refused."""
+        """Shares with all workers what this one learnt about the pace of providers. A pause that a provider asks for is
+        stored before the next claim: until all workers know it, new calls are refused."""
         for handler in self._parts.registry:
             answers = handler.answers
             if answers is not None and (answers.pause_ms if pauses_only else answers.any):
@@ -213,11 +213,11 @@ class Gate:
     def _running_by_handler(self) -> dict[str, int]:
         running: dict[str, int] = defaultdict(int)
         for flight in self._flights.all():
-            if flight.flying:  # what waits for its commit calls nobody
+            if flight.flying:  # an item that only waits for its commit makes no call
                 running[flight.plan.handler.name] += 1
         return running
 
-    async def _allowed(self, handler: Handler, items: int, running: dict[str, int]) -> int:
+    async def _items_allowed(self, handler: Handler, items: int, running: dict[str, int]) -> int:
         if handler.provider in self._refused_at:
             await self._hold_refused(handler)
             return 0
@@ -236,12 +236,12 @@ class Gate:
         return min(items, await self._probes(handler, breaker))
 
     async def _probes(self, handler: Handler, breaker: Breaker) -> int:
-        """How many items may try a provider that is not closed; the right to try goes to one worker at a time."""
+        """How many items may probe a provider whose breaker is not closed; one worker at a time may do it."""
         probes = allowance(breaker, handler.rules.breaker, self._now_ms()) or 0
         if probes == 0:
             return 0
         if self._probing.get(handler.provider) == cool(breaker, handler.rules.breaker, self._now_ms()).since_at:
-            # One of ours may hang: a success beside it is enough to send the next.
+            # One of our probes may hang: a success of another is enough to send the next.
             alive = any(call.ok for call in breaker.calls)
             return probes - self._under_way(handler.provider) if alive else 0
         change = await self._parts.store.providers.cool(handler.provider, handler.rules.breaker)
@@ -252,14 +252,15 @@ class Gate:
         return probes if taken else 0
 
     def _under_way(self, provider: str, since_ms: int = 0) -> int:
-        """How many calls of ours to a provider, begun at that time or later, have not ended."""
+        """How many calls of this worker to a provider, begun at that time or later, have not ended."""
         return sum(
             flight.flying and flight.plan.handler.provider == provider and flight.item.claimed_at >= since_ms
             for flight in self._flights.all()
         )
 
     async def give_probes(self) -> None:
-        """Gives back the right to try a provider with which nothing of ours is under way: others may have items."""
+        """Gives back the right to probe a provider if this worker has no call to it under way: others may have
+        items."""
         if not self._probing:
             return
         flying = {flight.plan.handler.provider for flight in self._flights.all()}
@@ -277,10 +278,10 @@ class Gate:
         return breaker is None or allowance(breaker, handler.rules.breaker, self._now_ms()) != 0
 
     async def observe(self, group: Sequence[Ready]) -> None:
-        """Tells all workers what the provider's answers were. In calm weather nobody needs to know."""
+        """Shares the results of calls with all workers. While all calls succeed, nothing is written."""
         calls: dict[str, list[Call]] = defaultdict(list)
         handlers: dict[str, Handler] = {}
-        for settlement, item, plan, outcome, _ in _telling(group):
+        for settlement, item, plan, outcome, _ in _evidence(group):
             handler = plan.handler
             call = _call(item, settlement, outcome)
             if call is not None:
@@ -307,19 +308,19 @@ class Gate:
         failed = sum(call.first and not call.ok for call in latest)
         under_way = self._under_way(handler.provider, latest[0].started_at if closed else 0)
         if not closed and under_way and not any(call.ok for call in calls):
-            return  # one bad item among the probes does not decide; the others may succeed
+            return  # one bad item among the probes is not enough: the others may succeed
         bad, few = failed > policy.fail_ratio * len(latest), failed <= policy.fail_ratio * (len(latest) + under_way)
         if closed and few and (bad or now < self._told_at[handler.provider] + TELL_SECONDS):
-            return  # too early to tell: the calls under way may succeed, and failures are often quicker
+            return  # too early to decide: the calls under way may succeed, and failures are often faster
         self._told_at[handler.provider] = now
-        told = tuple(recent)
+        observed = tuple(recent)
         recent.clear()
-        self._tell(await self._parts.store.providers.observe(handler.provider, told, handler.rules.breaker))
+        self._tell(await self._parts.store.providers.observe(handler.provider, observed, handler.rules.breaker))
         self._stale = True
 
     async def _hold_refused(self, handler: Handler) -> None:
-        """Holds a provider that refuses the account, once nothing under way can show the opposite, or it takes too long
-        to wait for that."""
+        """Puts a provider that refuses the account on hold, when no call under way can show the opposite, or when those
+        calls take too long."""
         provider, rules = handler.provider, handler.rules
         waits = self._parts.clock.monotonic() < self._refused_at[provider] + rules.breaker.open_ms / 1000
         if waits and self._under_way(provider):
@@ -339,11 +340,11 @@ class Gate:
                 continue
             if self._now_ms() < breaker.since_at + handler.rules.breaker.open_ms:
                 continue
-            if await self._healthy(handler):
+            if await self._is_healthy(handler):
                 self._tell(await self._parts.store.providers.release(handler.provider))
                 self._stale = True
 
-    async def _healthy(self, handler: Handler) -> bool:
+    async def _is_healthy(self, handler: Handler) -> bool:
         if handler.rules.health is None:
             return True
         try:
@@ -360,24 +361,24 @@ class Gate:
             self._parts.emit(BreakerChanged(change.before, change.after))
 
 
-def _telling(group: Sequence[Ready]) -> Sequence[Ready]:
-    """The settlements worth looking at: all of them, or of a group that went well the last few."""
+def _evidence(group: Sequence[Ready]) -> Sequence[Ready]:
+    """The settlements to look at: all of them, or only the last ones of a group without a failure."""
     return group if any(isinstance(ready.outcome, Failed) for ready in group) else group[-CALLS_REMEMBERED_MAX:]
 
 
-_ILL = (FailureKind.INFRASTRUCTURE, FailureKind.UNKNOWN, FailureKind.REFUSED)
+_UNHEALTHY = (FailureKind.INFRASTRUCTURE, FailureKind.UNKNOWN, FailureKind.REFUSED)
 
 
 def _call(item: Claimed, settlement: Settlement, outcome: Outcome) -> Call | None:
-    """What an outcome says about the provider's health; business errors and throttling say nothing."""
+    """The outcome as evidence about the provider's health; None for business errors and throttling."""
     started_at = item.claimed_at
     ended_at = settlement.attempt.ended_at if settlement.attempt else started_at
     match outcome:
         case Succeeded() | Submitted():
             return Call(started_at, ended_at, ok=True)
-        case Failed() if outcome.flaw is not None:  # the provider answered: a flawed answer does not make it ill
+        case Failed() if outcome.flaw is not None:  # the provider works: it answered, although with a flaw
             return Call(started_at, ended_at, ok=True)
-        case Failed(failure=failure) if failure.kind in _ILL:
+        case Failed(failure=failure) if failure.kind in _UNHEALTHY:
             first = item.attempt_count == 0 and item.refused_at is None
             return Call(started_at, ended_at, ok=False, first=first)
         case _:

@@ -24,7 +24,7 @@ async def run_side_by_side(*works: Coroutine[Any, Any, object]) -> None:
 
 
 class HandlerTasks:
-    """For a worker: starts work and does not wait for it. One life: `stop` ends what is under way."""
+    """For a worker: starts work and does not wait for it. One life: `stop` ends the work under way."""
 
     def __init__(self, parts: Parts, what: str) -> None:
         self._parts = parts
@@ -51,8 +51,8 @@ class HandlerTasks:
 
 
 class ItemQuota:
-    """For a tick: how many items all handlers together may look at. Each gets an equal part, and the quick ones take
-    what the others leave."""
+    """For a tick: how many items all handlers together may look at. Each has an equal part; the fast ones also use what
+    the others leave."""
 
     def __init__(self, items_max: int) -> None:
         self.items_max = self._left = max(items_max, 0)
@@ -60,13 +60,13 @@ class ItemQuota:
 
     @property
     def taken(self) -> int:
-        """How many items are used, or handed out to handlers that may still give some back."""
+        """How many items are used, or given to handlers that may still return some."""
         return self.items_max - self._left
 
     def look_at(self, items: int) -> None:
         self.looked_at += items
 
-    async def out(self, handlers: Collection[H], work: Callable[[H, int], Awaitable[int]]) -> None:
+    async def share_out(self, handlers: Collection[H], work: Callable[[H, int], Awaitable[int]]) -> None:
         """Returns when all are done. `work` gets a handler and a bound of items; it returns how many it looked at."""
         part = max(self.items_max // max(len(handlers), 1), 1)
         await run_side_by_side(*(self._serve(each, part, work) for each in handlers))
@@ -87,7 +87,7 @@ _AGAIN = (FailureKind.INFRASTRUCTURE, FailureKind.THROTTLED, FailureKind.UNKNOWN
 
 @dataclass(slots=True)
 class CallQuota:
-    """The calls that an item may still make in its turn: a question with its retries, and what follows from it."""
+    """The calls that may still be made for an item in its turn: a question with its retries, and the calls after it."""
 
     calls_left: int
 

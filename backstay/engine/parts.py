@@ -1,7 +1,9 @@
-"""What the parts of the engine share: store, handlers, limits, time, the bus, and the items that this worker holds."""
+"""What the parts of the engine share: store, handlers, limits, time and the bus; and the items that this worker holds,
+with the thread that extends their leases."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import threading
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -9,9 +11,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backstay.clock import Clock, Tasks
-from backstay.core.events import Event, Trouble
+from backstay.core.events import Event, LeasesLost, Trouble
 from backstay.core.limits import Limits, reconcile_after_ms
-from backstay.core.measures import MeasureSource, Sums
 from backstay.core.models import Claimed, Delivery, JobTerms
 from backstay.core.outcomes import Terms
 from backstay.core.retry import NAMED, RetryPolicy
@@ -19,6 +20,7 @@ from backstay.core.states import ItemState
 from backstay.handlers.function import Registry, TaskHandler
 from backstay.handlers.handler import Context, Handler, Rules
 from backstay.observe.bus import Bus
+from backstay.store.measures import MeasureSource, Sums
 from backstay.store.store import Store
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ class ItemPlan(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """What the database refuses: since when and when last, on the steady clock, and in what words."""
+    """A step that the database refuses: since when, when last (on the steady clock), and the error message."""
 
     since: float
     last: float
@@ -55,16 +57,14 @@ class Parts:
     tasks: Tasks
     bus: Bus
     worker: str  # this incarnation's name
-    place: str = ""  # where its process's number is good; empty: nobody can tell whether it lives
-    policies: Mapping[str, RetryPolicy] = field(
-        default_factory=lambda: NAMED
-    )  # what a job's choice of retry means here
-    owner: str = "local"  # whose the schedules in its code are
+    place: str = ""  # the machine on which its process id is valid; empty: nobody can tell whether it is alive
+    policies: Mapping[str, RetryPolicy] = field(default_factory=lambda: NAMED)  # by the name that a job chooses
+    owner: str = "local"  # of the schedules in its code
     only_job: int | None = None  # the one job whose items it sends; lost ones of any job are rescued and polled
-    only_first: int | None = None  # so many of that job's items, from its first one
+    only_first: int | None = None  # only this number of that job's items, from its first one
     trial: "FirstReplies | None" = None  # judges the first replies, if no item is to fail because of them
-    refusals: dict[str, Refusal] = field(default_factory=dict)  # by who asked in vain, and has not yet been answered
-    sums: Sums = field(default_factory=Sums)  # what was measured here and is not yet written
+    refusals: dict[str, Refusal] = field(default_factory=dict)  # by the step that the database refuses now
+    sums: Sums = field(default_factory=Sums)  # measures of this process that are not stored yet
     _jobs: dict[int, JobTerms] = field(default_factory=dict)
     _older: dict[int, JobTerms] = field(default_factory=dict)
     _plans: dict[tuple[int, str], ItemPlan] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Parts:
         self.bus.emit(event)
 
     def note_refusal(self, where: str, message: str) -> None:
-        """Tells of a refusal, and keeps it until it is `accepted` there."""
+        """Emits a refusal, and remembers it until `note_success` of the same step."""
         now = self.clock.monotonic()
         before = self.refusals.get(where)
         trouble = Trouble(where, message)
@@ -86,7 +86,7 @@ class Parts:
     def known_jobs(self) -> Collection[int]:
         """The jobs whose terms are known; they never change.
 
-        Forgets old ones rather than growing without bound, but a generation late: someone may just be at work on them.
+        To stay small it forgets old ones, but a generation later: another task may be using them now.
         """
         if len(self._jobs) > JOBS_REMEMBERED_MAX:
             self._older, self._jobs = self._jobs, {}
@@ -97,7 +97,7 @@ class Parts:
         self._jobs.update((job.id, job) for job in jobs)
 
     def plan(self, item: Claimed) -> ItemPlan:
-        """The plan of an item just taken; the items of a job that have one handler have one plan."""
+        """The plan of a claimed item; items of the same job and handler have the same plan."""
         plan = self._plans.get((item.job_id, item.handler))
         if plan is None:
             job = self._jobs.get(item.job_id) or self._older[item.job_id]
@@ -149,7 +149,8 @@ class Parts:
         return self.limits.lease_ms
 
     def run_seconds(self, handler: Handler) -> float:
-        """How long one run of a handler may take. A task's run is one call; a function's is all it does.
+        """How long one run of a handler may take. The run of a task handler is one call, that of a function is the
+        whole function.
 
         If the provider can be asked, the run is short enough for another worker to take over in time after a crash.
         """
@@ -160,21 +161,21 @@ class Parts:
         return min(seconds, limits.submitting_seconds - limits.around_seconds) if handler.askable else seconds
 
     def reconcile_ms(self, handler: Handler) -> int:
-        """How long after a claim a request sent under it may still turn up at the provider."""
+        """How long after a claim a request that was sent under it may still arrive at the provider."""
         return reconcile_after_ms(self.limits, self.run_seconds(handler))
 
 
-DEAF_SECONDS = 10.0
+DEAF_SECONDS = 10.0  # a run may ignore its cancellation for this time
 
 
 class Cut(StrEnum):
     """Why a run was cut off from outside."""
 
     TIMEOUT = "timeout"
-    LOST = "lost"  # the lease is gone: someone else decides
+    LOST = "lost"  # the lease is gone: another worker decides
     STOPPED = "stopped"  # the job was cancelled
     SHUTDOWN = "shutdown"
-    APART = "apart"  # another item may kill the worker, and this one must not be there then
+    APART = "apart"  # an item that may kill the worker runs first, alone
 
 
 class Flight:
@@ -191,8 +192,8 @@ class Flight:
         self.task: asyncio.Task[Any] | None = None
         self.cut: Cut | None = None
         self.begun = False
-        self.probe = False  # it tries a provider that was ill
-        self.stopping = False  # its job was cancelled; what it has sent is waited for
+        self.probe = False  # it tests a provider that failed
+        self.stopping = False  # its job was cancelled; a call under way may finish
 
     @property
     def flying(self) -> bool:
@@ -208,7 +209,7 @@ class Flight:
             self.cut_off(Cut.STOPPED)
 
     def cut_off(self, why: Cut) -> None:
-        """Stops the run; a sync handler is notified by its context and left behind."""
+        """Stops the run. A sync handler cannot be stopped: its context says so, and its thread is left alone."""
         self.cut = why
         self.context.cancelled = True
         self.context.stopped = self.stopping
@@ -218,13 +219,13 @@ class Flight:
 
 
 class Flights:
-    """All items held now. The heart reads it from its own thread, so readers take a copy."""
+    """All items that the worker holds now. The lease keeper reads it from its own thread, so readers take a copy."""
 
     def __init__(self) -> None:
         # By fence too: a run whose lease is gone is still under way when this worker claims its item again.
         self._held: dict[tuple[int, int], Flight] = {}
-        self._asked: dict[tuple[int, int], str] = {}  # with their states: what a provider is being asked about
-        self.running = 0  # handlers under way; the rest waits for its settlement to be committed
+        self._asked: dict[tuple[int, int], str] = {}  # items that a provider is being asked about, and their states
+        self.running = 0  # handlers under way; the other items wait until their settlements are committed
         self.cut_short = 0  # runs stopped all at once, by a shutdown
         self._shut_down = False
 
@@ -234,7 +235,7 @@ class Flights:
         self._held[flight.item.id, flight.item.fence] = flight
 
     def drop(self, item: Claimed) -> None:
-        """Lets go of one claim; a newer claim of the same item, by this very worker, is kept."""
+        """Drops one claim; a newer claim of the same item, by this same worker, is kept."""
         self._held.pop((item.id, item.fence), None)
 
     def holds(self, item_id: int, fence: int) -> bool:
@@ -252,8 +253,8 @@ class Flights:
         self.cut_short += len(flying)
 
     def leases(self, now: float) -> list[tuple[int, int]]:
-        """The leases to extend. A run that ignores its cancellation long after its time is left out: others take it
-        over."""
+        """The leases to extend. A run that ignores its cancellation for too long is left out: another worker takes its
+        item over."""
         flying = [
             lease for lease, flight in list(self._held.items()) if now < flight.ends + DEAF_SECONDS or not flight.flying
         ]
@@ -261,7 +262,7 @@ class Flights:
 
     @contextmanager
     def asking(self, items: Iterable[Claimed]) -> Iterator[None]:
-        """While the block runs, these items are held on to: an answer may take longer than a lease."""
+        """While the block runs, the leases of these items are extended: an answer may take longer than a lease."""
         asked = {(item.id, item.fence): item.state for item in items}
         self._asked.update(asked)
         try:
@@ -285,3 +286,72 @@ class Flights:
 
     def __len__(self) -> int:
         return len(self._held)
+
+
+BEAT_AGAIN_SECONDS = 1.0  # after a beat that failed: a lease has time for few of them
+
+OpenStore = Callable[[], Awaitable[Store]]
+
+
+async def beat(store: Store, flights: Flights, parts: Parts) -> set[tuple[int, int]]:
+    """One beat: extends every lease held and returns the lost ones, as (item, fence). An item whose time is over is not
+    lost: its run continues, because a late result is kept."""
+    if polled := flights.polled_leases():
+        await store.items.extend_polls(polled, parts.lease_ms)
+    return await store.items.extend(flights.leases(parts.clock.monotonic()), parts.lease_ms, parts.worker)
+
+
+def drop_lost_items(lost: set[tuple[int, int]], flights: Flights, parts: Parts) -> None:
+    """Cuts off the runs of items that another worker has now: the database would refuse their results anyway.
+
+    Items are compared by fence too, because one that was settled during the beat may be claimed again by this same
+    worker. Runs that have ended are left to the settler.
+    """
+    gone = [f for f in flights.all() if (f.item.id, f.item.fence) in lost and f.cut is None and f.flying]
+    for flight in gone:
+        flight.cut_off(Cut.LOST)
+    if gone:
+        parts.emit(LeasesLost(parts.worker, tuple(flight.item.id for flight in gone)))
+
+
+class LeaseKeeper:
+    """Extends leases from a thread of its own, with its own event loop and database connection: a handler that blocks
+    the worker's event loop keeps its items."""
+
+    def __init__(self, parts: Parts, flights: Flights, open_store: OpenStore) -> None:
+        self._parts = parts
+        self._flights = flights
+        self._open_store = open_store
+        self._loop = asyncio.get_running_loop()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._live()), name="backstay-leases", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def stop(self) -> None:
+        self._stopping.set()
+        await asyncio.to_thread(self._thread.join, 10)
+
+    async def _live(self) -> None:
+        store: Store | None = None
+        pause = regular = self._parts.limits.heartbeat_seconds
+        while not await asyncio.to_thread(self._stopping.wait, pause):
+            pause = min(regular, BEAT_AGAIN_SECONDS)
+            try:
+                if store is None:
+                    store = await self._open_store()
+                lost = await beat(store, self._flights, self._parts)
+            except Exception as error:  # any error: the next beat must come
+                self._tell(self._parts.note_refusal, "heartbeat", f"{type(error).__name__}: {error}")
+                continue
+            self._tell(self._parts.note_success, "heartbeat")
+            pause = regular
+            if lost:
+                self._loop.call_soon_threadsafe(drop_lost_items, lost, self._flights, self._parts)
+        if store is not None:
+            await store.close()
+
+    def _tell(self, listener: Callable[..., None], *words: str) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(listener, *words)

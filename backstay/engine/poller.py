@@ -1,4 +1,4 @@
-"""Asks providers how their tasks are doing, many at a time, and settles what they say."""
+"""Asks providers about their tasks, many at a time, and settles the answers."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from backstay.core.breaker import Call
 from backstay.core.decide import LATE_POLL_MS
 from backstay.core.events import Trouble
 from backstay.core.failures import FailureKind, failure_of_exception
-from backstay.core.models import Attempt, Claimed
+from backstay.core.models import Attempt, AttemptOutcome, Claimed
 from backstay.core.outcomes import Failed, Outcome, Running, Stopped, Succeeded
 from backstay.core.retry import RETRY_AFTER_CAP_MS
 from backstay.core.states import StopReason
@@ -25,7 +25,7 @@ from backstay.store.inbox import LateSuccess
 POLL_ITEMS_MAX = 500
 LATE_ITEMS_MAX = 100
 CANCELS_AT_ONCE = 10
-CANCELLED_MAX = 100_000  # tasks remembered; one that is forgotten is cancelled once more
+CANCELLED_MAX = 100_000  # tasks remembered; a task that was forgotten is cancelled once more
 
 
 class PollAnswers(NamedTuple):
@@ -42,21 +42,21 @@ class Poller:
         self._gate = gate
         self._settler = settler
         self._beside = HandlerTasks(parts, "poll")
-        self._cancelled: set[tuple[str, str]] = set()  # tasks, by handler, of which the provider took the cancel
+        self._cancelled: set[tuple[str, str]] = set()  # handler and task: the provider accepted the cancel
 
     async def run_once(self, items: ItemQuota) -> None:
-        """Polls what is due of every task handler, within the share of items."""
-        await items.out(await self._polled(), partial(self._poll_some, items))
+        """Polls the due tasks of every task handler, within the quota of items."""
+        await items.share_out(await self._handlers_to_poll(), partial(self._poll_some, items))
 
     async def start_polls(self) -> None:
         """The same for a long-running worker: starts a poll for every handler that has none under way."""
-        for handler in await self._polled():
+        for handler in await self._handlers_to_poll():
             self._beside.start(handler, partial(self._poll_all, handler))
 
     async def stop_polls(self) -> None:
         await self._beside.stop()
 
-    async def _polled(self) -> list[TaskHandler]:
+    async def _handlers_to_poll(self) -> list[TaskHandler]:
         await self._gate.refresh()
         return [handler for handler in self._parts.registry.task_handlers() if self._gate.may_call(handler)]
 
@@ -94,12 +94,12 @@ class Poller:
         with self._flights.asking(taken.items):
             started = parts.clock.monotonic()
             turn = new_call_quota(parts.limits)
-            said = await self._ask(handler, taken.items, turn)
-            waits = Running(after_ms=said.after_ms)
-            found = [(item, said.answers.get(item.provider_task_id or "", waits)) for item in taken.items]
+            polled = await self._ask(handler, taken.items, turn)
+            waits = Running(after_ms=polled.after_ms)
+            found = [(item, polled.answers.get(item.provider_task_id or "", waits)) for item in taken.items]
             await self._cancel_some(handler, [item for item, outcome in found if _is_unwanted(item, outcome)], turn)
             for item, outcome in found:
-                self._settler.put(item, parts.plan(item), _of_cancelled(item, outcome), started)
+                self._settler.put(item, parts.plan(item), _outcome_of_poll(item, outcome), started)
         return len(taken.items)
 
     async def _poll_late(self, handler: TaskHandler) -> None:
@@ -125,18 +125,18 @@ class Poller:
         spare = any(item.stop_reason in (StopReason.CANCEL, StopReason.MOVE) for item in items)
         try:
             ids = [item.provider_task_id or "" for item in items]
-            said, ok = PollAnswers(await ask_provider(parts, lambda: handler.poll(ids), turn, int(spare))), True
+            polled, ok = PollAnswers(await ask_provider(parts, lambda: handler.poll(ids), turn, int(spare))), True
         except Exception as error:
             failure = failure_of_exception(error, parts.clock.now_ms())
             parts.emit(Trouble(f"poll of {handler.name}", failure.message))
-            said, ok = PollAnswers({}, min(failure.retry_after_ms or 0, RETRY_AFTER_CAP_MS)), False
+            polled, ok = PollAnswers({}, min(failure.retry_after_ms or 0, RETRY_AFTER_CAP_MS)), False
         await self._gate.observe_calls(handler, [Call(started_at, started_at, ok)])
-        return said
+        return polled
 
     async def _cancel_some(self, handler: TaskHandler, items: list[Claimed], turn: CallQuota) -> None:
-        """Cancels tasks that nobody wants any more, a few at once, each with what its turn has left.
+        """Cancels tasks that are no longer needed, a few at once, with the calls that are left in this turn.
 
-        A provider that fails at one is not asked to cancel the rest: with many of them that could take hours.
+        After a failed cancel the provider is not asked to cancel the others: with many tasks that could take hours.
         """
         if len(self._cancelled) > CANCELLED_MAX:
             self._cancelled.clear()
@@ -160,9 +160,9 @@ class Poller:
             self._parts.emit(Trouble(f"cancel at {handler.provider}", f"{troubles[0]}{rest}"))
 
 
-def _of_cancelled(item: Claimed, outcome: Outcome) -> Outcome:
-    """What a poll means for an item, also when its job is cancelled: a result counts, and what has ended without one is
-    cancelled. A task that never reports this is given up in the end, and its outcome is unknown."""
+def _outcome_of_poll(item: Claimed, outcome: Outcome) -> Outcome:
+    """The meaning of a poll for an item, also if its job is cancelled: a result counts, and a task that has ended
+    without one is cancelled. A task that never ends is given up at last, and its outcome is unknown."""
     match item.stop_reason, outcome:
         case StopReason.CANCEL | StopReason.CANCEL_OVER, Failed(failure=failure) if (
             failure.kind is not FailureKind.UNKNOWN
@@ -176,10 +176,8 @@ def _of_cancelled(item: Claimed, outcome: Outcome) -> Outcome:
 
 def _late_success(item: Claimed, outcome: Succeeded) -> LateSuccess:
     used = outcome.usage or (None, None, None)
-    started, ended = item.started_at, item.claimed_at
-    attempt = Attempt(
-        item.id, item.fence - 1, item.calls, "late", started, ended, None, None, outcome.provider_status, None, *used
-    )
+    end = (AttemptOutcome.LATE, item.started_at, item.claimed_at, None, None, outcome.provider_status, None)
+    attempt = Attempt(item.id, item.fence - 1, item.calls, *end, *used)
     return LateSuccess(attempt, outcome.result, item.reserved, item.handler)
 
 

@@ -1,9 +1,9 @@
-"""Fires the schedules that are due. Every pass is bounded, and one that cannot fire does not stop the others."""
+"""Fires the schedules that are due. Every pass is bounded, and a schedule that cannot fire does not stop the others."""
 
 import json
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, assert_never
 
 from backstay import cron
 from backstay.chunks import only_chunk
@@ -21,7 +21,7 @@ PASSES_MAX: Final = 20
 WAIT_MS: Final = 60_000  # after an error, until the next try
 ON_TIME_MS: Final = 360_000  # ticks may come every five minutes
 MAKE_UP_MS: Final = 7 * DAY_MS  # how far back all missed firings are made
-OVERDUE_MS: Final = 900_000  # then someone should know that nobody has the handler
+OVERDUE_MS: Final = 900_000  # after this time it is reported that no process has the handler
 OVERDUE_LOOK_SECONDS: Final = 60.0
 
 
@@ -53,13 +53,13 @@ class Scheduler:
         return wait_ms
 
     async def run_all(self) -> None:
-        """All that is due, within bounds."""
+        """Fires everything that is due, within bounds."""
         for _ in range(PASSES_MAX):
             if await self.run_once() != 0:
                 break
 
     async def _declare(self) -> None:
-        """Once, at the start: what stands in the code is written to the database."""
+        """Writes the schedules of the code to the database, once, at the start."""
         if not self._declared:
             for new in self._parts.registry.schedules.values():
                 await self._parts.store.schedules.declare(new, self._parts.owner)
@@ -67,21 +67,21 @@ class Scheduler:
 
     async def _fire_due(self, handlers: list[str]) -> None:
         due = await self._parts.store.schedules.due(handlers)
-        self._parts.rng.shuffle(due)  # so that workers which look at once do not all try the same one
+        self._parts.rng.shuffle(due)  # so that workers do not all try the same schedule first
         fired = [await self._fire(found) for found in due]
         if any(fired):
             await self._parts.store.notify()
 
     async def _fire(self, found: DueSchedule) -> int:
-        """How many jobs it made. Whatever is wrong with this schedule is noted in its row."""
+        """Returns how many jobs it made. An error of this schedule is stored in its row."""
         try:
-            firing = self._firing(found)
+            firing = self._make_firing(found)
             jobs = await self._parts.store.schedules.fire(firing)
         except DatabaseUnreachable:
             raise
         except Exception as error:
-            said = error.message if isinstance(error, BackstayError) else failure_of_exception(error).message
-            await self._fail(found, said, WAIT_MS)
+            message = error.message if isinstance(error, BackstayError) else failure_of_exception(error).message
+            await self._fail(found, message, WAIT_MS)
             return 0
         if jobs is None:
             return 0
@@ -91,7 +91,7 @@ class Scheduler:
             self._parts.emit(ItemsSubmitted(job_id, found.handler, 1))
         return len(jobs)
 
-    def _firing(self, found: DueSchedule) -> Firing:
+    def _make_firing(self, found: DueSchedule) -> Firing:
         handler = self._parts.registry[found.handler]
         handler.check(json.loads(found.payload))
         times = due_times(found)
@@ -118,7 +118,7 @@ class Scheduler:
             self._parts.emit(Trouble(f"schedule {found.name}", error))
 
     async def _note_overdue(self) -> None:
-        """A firing that waits for a handler which nobody has would wait in silence."""
+        """Reports firings that wait because no process has their handler."""
         now = self._parts.clock.monotonic()
         if now < self._overdue_at:
             return
@@ -135,15 +135,26 @@ def key_of(name: str, at_ms: int) -> str:
 
 def due_times(found: DueSchedule) -> DueTimes:
     """Which firings a due schedule makes now, as its policy says, and the next one."""
+    match found.missed:
+        case MissedPolicy.ALL:
+            return _all_missed(found)
+        case MissedPolicy.ONCE:
+            return _last_missed(found)
+        case MissedPolicy.SKIP:
+            return _last_missed(found, late_ms_max=ON_TIME_MS)
+        case _:
+            assert_never(found.missed)
+
+
+def _last_missed(found: DueSchedule, late_ms_max: int | None = None) -> DueTimes:
+    """The last firing that is due, unless it is too late for it."""
     line, zone, now = found.cron, found.timezone, found.now
-    if found.missed is MissedPolicy.ALL:
-        return _each_missed(found)
     last = cron.last_between(line, zone, found.next_at, now)
-    made = last is not None and (found.missed is MissedPolicy.ONCE or now - last <= ON_TIME_MS)
-    return DueTimes([last] if made and last is not None else [], cron.next_after(line, zone, now))
+    is_made = last is not None and (late_ms_max is None or now - last <= late_ms_max)
+    return DueTimes([last] if is_made and last is not None else [], cron.next_after(line, zone, now))
 
 
-def _each_missed(found: DueSchedule) -> DueTimes:
+def _all_missed(found: DueSchedule) -> DueTimes:
     line, zone, now = found.cron, found.timezone, found.now
     first = max(found.next_at, now - MAKE_UP_MS)
     times = list(islice(cron.firings_between(line, zone, first, now), FIRINGS_MAX + 1))

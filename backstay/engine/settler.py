@@ -1,4 +1,4 @@
-"""Commits settlements in groups: whatever came in while the last group was being committed is the next one."""
+"""Commits settlements in groups: those that come in during one commit are the next group."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ class Ready(NamedTuple):
     item: Claimed
     plan: ItemPlan
     outcome: Outcome
-    unstorable: bool = False  # the database has refused its true result
+    unstorable: bool = False  # the database has refused its real result
 
 
 class Settler:
@@ -39,24 +39,25 @@ class Settler:
         self,
         parts: Parts,
         flights: Flights,
-        observed: Callable[[Sequence[Ready]], None],
+        observe: Callable[[Sequence[Ready]], None],
         breakers: Mapping[str, str],
         judge: Callable[[Claimed, Handler, Outcome, int], Outcome],
     ) -> None:
         self._parts = parts
         self._flights = flights
-        self._observed = observed
+        self._observe = observe
         self._breakers = breakers
         self._judge = judge
         self._pending: list[Ready] = []
-        self.job_ended = False  # since this was last looked at: another job may wait for it
+        self.job_ended = False  # since the reader last reset it: another job may wait for that end
         self._committing = 0
         self._there = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
 
     def put(self, item: Claimed, plan: ItemPlan, outcome: Outcome, started: float) -> None:
-        """Decides about an item claimed at `started` on the steady clock, on the database's time, and queues it."""
+        """Decides about an item, at the database's time, and queues its settlement. `started`: when it was claimed, on
+        the steady clock."""
         now_ms = item.claimed_at + int((self._parts.clock.monotonic() - started) * 1000)
         outcome = self._judge(item, plan.handler, outcome, now_ms)
         settlement = decide(item, outcome, plan.terms, now_ms, self._parts.rng)
@@ -66,7 +67,7 @@ class Settler:
 
     @property
     def full(self) -> bool:
-        """So far behind that claiming more would only grow the pile, or what is paid for cannot be kept."""
+        """Whether so many settlements wait, or the database refuses them, that nothing more should be claimed."""
         return len(self._pending) >= BACKLOG_ITEMS_MAX or SETTLE in self._parts.refusals
 
     @property
@@ -79,7 +80,7 @@ class Settler:
             await self._there.wait()
             try:
                 await self.run_once()
-            except Exception as error:  # what was in hand is rescued when its leases end; the rest must not wait
+            except Exception as error:  # this group is rescued when its leases end; later groups must not wait
                 self._parts.emit(Trouble(SETTLE, f"{type(error).__name__}: {error}"))
 
     async def wait_until_committed(self) -> None:
@@ -92,7 +93,7 @@ class Settler:
         if group:
             await self._commit(group)
             self._committing = 0
-            self._observed(group)
+            self._observe(group)
         if not self._pending:
             self._there.clear()
             self._idle.set()
@@ -116,7 +117,7 @@ class Settler:
                 if group[0].unstorable:
                     self._flights.drop(group[0].item)  # its lease runs out, and it is rescued
                     return
-                group = [self._unstorable(group[0], error)]
+                group = [self._fail_unstorable(group[0], error)]
         for ready in group:
             self._flights.drop(ready.item)
         if settled.lost:
@@ -130,15 +131,15 @@ class Settler:
             self._parts.emit(JobEnded(job_id, state))
 
     async def _end_asked(self, group: list[Ready]) -> list[Ready]:
-        """Fails the items whose answer did not fit once more, after the model was asked for a better one often enough.
-        Only the stored attempts know how often that was: another worker may have asked."""
+        """Fails the items with another invalid answer, if the model was asked for a better one often enough. Only the
+        stored attempts show how often that was, because other workers may have asked as well."""
         asked = [ready.item.id for ready in group if _asks_again(ready)]
         if not asked:
             return group
         counts = await self._parts.store.item_views.count_invalid(asked)
-        return [self._ended(ready) if _asks_again(ready, counts) else ready for ready in group]
+        return [self._end(ready) if _asks_again(ready, counts) else ready for ready in group]
 
-    def _ended(self, ready: Ready) -> Ready:
+    def _end(self, ready: Ready) -> Ready:
         assert isinstance(ready.outcome, Failed)
         outcome = replace(ready.outcome, failure=replace(ready.outcome.failure, kind=FailureKind.BUSINESS))
         attempt = ready.settlement.attempt
@@ -148,7 +149,7 @@ class Settler:
         )
 
     async def _keep_late(self, lost: set[int], group: list[Ready]) -> None:
-        """Results whose items time has ended meanwhile are kept as late ones; the store knows which those are."""
+        """Keeps results as late ones if a time limit ended their items meanwhile; the store knows which those are."""
         results = [late for ready in group if id(ready.settlement) in lost and (late := _late_success(ready))]
         try:
             await keep_late(self._parts, results)
@@ -160,8 +161,8 @@ class Settler:
         for ready in group:
             await self._commit([ready])
 
-    def _unstorable(self, ready: Ready, error: Exception) -> Ready:
-        """Fails an item whose result the database refuses: the words for that are plain enough to be stored."""
+    def _fail_unstorable(self, ready: Ready, error: Exception) -> Ready:
+        """Fails an item whose result the database refuses, with a message that can be stored."""
         message = f"the result could not be stored: {one_line(str(error), 120)}"
         outcome = Failed(Failure(ErrorCode.UNKNOWN, FailureKind.BUSINESS, message))
         terms = replace(ready.plan.terms, fallback=None)  # the call itself succeeded, and was paid
@@ -181,7 +182,8 @@ class Settler:
 
 
 async def keep_late(parts: Parts, results: Sequence[LateSuccess]) -> None:
-    """Keeps results that came too late. One that the database refuses must not keep the others from being stored."""
+    """Stores results that came too late. A result that the database refuses does not keep the others from being
+    stored."""
     if not results:
         return
     try:
@@ -197,7 +199,7 @@ async def keep_late(parts: Parts, results: Sequence[LateSuccess]) -> None:
 
 
 def _asks_again(ready: Ready, counts: Mapping[int, int] | None = None) -> bool:
-    """Whether its answer did not fit; with `counts`, and it was asked for a better one as often as it may be."""
+    """Whether the answer was invalid and the model is asked again. With `counts`: whether it was asked often enough."""
     outcome = ready.outcome
     if (
         not isinstance(outcome, Failed)

@@ -1,4 +1,5 @@
-"""Ends items whose time is over and takes over items of dead workers. Every pass is bounded and skips what fails."""
+"""Ends items whose time is over, and takes over items of dead workers. Every pass is bounded; a step that fails does
+not stop the others."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,7 +17,7 @@ from backstay.core.events import (
     Trouble,
 )
 from backstay.core.failures import ErrorCode, Failure, FailureKind, failure_of_exception
-from backstay.core.limits import timed_out
+from backstay.core.limits import has_timed_out
 from backstay.core.models import Claimed
 from backstay.core.outcomes import CannotAsk, Failed, Outcome, Stopped
 from backstay.core.states import ItemState, JobState, StopReason
@@ -40,7 +41,7 @@ class Sweeper:
         self._beside = HandlerTasks(parts, "rescue")
         self._parked: set[int] = set()
         self.ends_more = False  # the items of stopped jobs were too many for one sweep
-        # After an outage the living must have had time to extend their leases and settle what they hold.
+        # After an outage of the database, workers need time to extend their leases and to settle their items.
         self._patient_until = float("-inf")
         self._prune_at = float("-inf")  # on the steady clock
 
@@ -55,11 +56,11 @@ class Sweeper:
             self.park,
             self.prune,
         ):
-            await self._past_trouble(step)
+            await self._try_step(step)
         for look in (self._gate.refresh, self._gate.end_holds):
-            await self._past_trouble(look)
+            await self._try_step(look)
 
-    async def _past_trouble(self, step: Callable[[], Awaitable[object]]) -> None:
+    async def _try_step(self, step: Callable[[], Awaitable[object]]) -> None:
         try:
             await step()
         except Exception as error:
@@ -73,7 +74,7 @@ class Sweeper:
 
     @property
     def _poll_ms(self) -> int:
-        """How soon a task that was looked at is looked at again."""
+        """The time between two polls of a task."""
         return int(self._parts.limits.poll_interval_seconds * 1000)
 
     async def expire(self) -> None:
@@ -86,7 +87,7 @@ class Sweeper:
                 break
 
     async def end_stopped(self) -> None:
-        """Ends the items of cancelled and overdue jobs, a chunk at a time, each job in its turn."""
+        """Ends the items of cancelled and overdue jobs, job by job, in chunks."""
         cursor, self.ends_more = 0, False
         while jobs := await self._parts.store.sweeps.stopping(cursor):
             cursor = jobs[-1][0]
@@ -94,7 +95,7 @@ class Sweeper:
                 self.ends_more = await self._end(job_id, reason) or self.ends_more
 
     async def _end(self, job_id: int, reason: StopReason) -> bool:
-        """Whether there is more to end of this job."""
+        """Returns whether more items of this job must be ended."""
         state = ItemState.CANCELLED if reason is StopReason.CANCEL else ItemState.FAILED
         for _ in range(PASSES_MAX):
             swept = await self._parts.store.sweeps.end_stopped(job_id, reason, self._poll_ms)
@@ -106,8 +107,8 @@ class Sweeper:
         return True
 
     async def follow(self) -> bool:
-        """Starts the jobs that waited for others, each some steps further. One that cannot start delays no other.
-        Whether there were any."""
+        """Starts the jobs that waited for others, each by a bounded number of steps. A job that cannot start does not
+        delay the others. Returns whether there were any."""
         cursor = 0
         while jobs := await self._parts.store.job_links.ready(cursor):
             cursor = jobs[-1]
@@ -132,13 +133,13 @@ class Sweeper:
         await self._parts.store.notify()
 
     async def move_late(self) -> None:
-        """What a handler has not done by the time it was given goes to the next."""
+        """Moves items whose handler's time is over to the next handler."""
         for _ in range(PASSES_MAX):
             if not await self._parts.store.sweeps.move_late(self._poll_ms):
                 break
 
     async def park(self) -> None:
-        """Keeps paused jobs out of the claim's way, each once per pause; completes a resume that broke off."""
+        """Parks the items of paused jobs, once per pause, and completes a resume that was interrupted."""
         store = self._parts.store
         paused = await store.jobs.paused_jobs()
         for job_id in set(paused).difference(self._parked):
@@ -148,34 +149,34 @@ class Sweeper:
             await store.jobs.unpark(job_id)
 
     async def prune(self) -> None:
-        """Drops hints that were published or that nobody took: they may be written even if no relay runs any more."""
+        """Deletes hints that were published, and old ones: hints may be written although no relay runs any more."""
         now = self._parts.clock.monotonic()
         if now >= self._prune_at:
             self._prune_at = now + PRUNE_SECONDS
             await self._parts.store.outbox.prune()
 
     async def rescue(self, asks: ItemQuota) -> None:
-        """Takes up items whose holder is gone. One that may have been sent is asked about, never sent blindly: of those
-        only so many as the share allows.
+        """Takes over items whose worker is gone. If a provider can be asked, it is asked before an item is sent again;
+        the quota limits how many questions there are.
 
-        Apart from the sweep, because a provider may be slow to answer, and time must not wait for it.
+        This is not part of the sweep, because a provider may answer slowly, and time limits must not wait for that.
         """
-        handlers = await self._rescuable()
+        handlers = await self._handlers_to_rescue()
         for handler in handlers:
             if not handler.askable:
                 await self._rescue_all(handler)
         askable = [handler for handler in handlers if handler.askable]
-        await asks.out(askable, partial(self._rescue_some, asks))
+        await asks.share_out(askable, partial(self._rescue_some, asks))
 
     async def start_rescues(self) -> None:
         """The same for a long-running worker: starts a rescue for every handler that has none under way."""
-        for handler in await self._rescuable():
+        for handler in await self._handlers_to_rescue():
             self._beside.start(handler, partial(self._rescue_all, handler))
 
     async def stop_rescues(self) -> None:
         await self._beside.stop()
 
-    async def _rescuable(self) -> list[Handler]:
+    async def _handlers_to_rescue(self) -> list[Handler]:
         if self._parts.clock.monotonic() < self._patient_until:
             return []
         await self._parts.store.workers.end_dead_leases(self._parts.worker, self._parts.place, is_process_alive)
@@ -208,7 +209,7 @@ class Sweeper:
             parts.emit(ItemsRescued(parts.worker, handler.name, len(taken.items)))
             started, troubles = parts.clock.monotonic(), set[str]()
             await asyncio.gather(*(self._resolve(handler, item, started, troubles) for item in taken.items))
-            for trouble in sorted(troubles):  # many may have met the same one
+            for trouble in sorted(troubles):  # several items may have the same trouble
                 parts.emit(Trouble(f"look-up at {handler.provider}", trouble, look_up=True))
         return len(taken.items)
 
@@ -216,7 +217,7 @@ class Sweeper:
         parts = self._parts
         outcome = await self._ask(handler, item, troubles)
         if outcome is None:
-            if not timed_out(item.queued_at, item.claimed_at, parts.plan(item).terms.limits):
+            if not has_timed_out(item.queued_at, item.claimed_at, parts.plan(item).terms.limits):
                 return  # not certain: its new lease runs out, and it is asked about again
             outcome = Failed(
                 Failure(ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE, "the provider could not be asked")

@@ -18,7 +18,7 @@ AGAIN_SECONDS = 1.0  # while a slow provider is asked, others may bring back ite
 
 @dataclass(frozen=True, slots=True)
 class TickReport:
-    """What an invocation did, and whether it asks for another right away."""
+    """The work of one invocation, and whether another should follow at once."""
 
     invocation: str
     depth: int
@@ -51,7 +51,7 @@ class LookQuota:
         self.over = False
 
     def rest(self) -> ItemQuota:
-        """What the look-ups and the first polls have left is for further polls."""
+        """The quota that the look-ups and the first polls have left, for further polls."""
         self._rest = ItemQuota(self._items_max - self.asks.taken - self.polls.taken)
         return self._rest
 
@@ -61,22 +61,22 @@ class LookQuota:
 
     @property
     def taken(self) -> int:
-        """How many items new work cannot have: until the looks are over, all that they may need."""
+        """How many items are not available for new work: until the looks are over, all that they may need."""
         taken = self.asks.taken + self.polls.taken + self._rest.taken
         return taken if self.over else self._items_max
 
 
 class Tick:
-    """The worker's own steps, under the invocation's bounds: items, concurrency, time and chain depth."""
+    """The same steps as a worker's, within the limits of an invocation: items, concurrency, time and chain depth."""
 
     def __init__(self, engine: Engine) -> None:
-        self._crew = engine
+        self._engine = engine
         self._limits = engine.parts.limits
         self._clock = engine.parts.clock
 
     async def run(self, depth: int = 0) -> TickReport:
-        """One invocation, which is written down before it does anything: one that was killed is known by that."""
-        name, invocations = new_id(), self._crew.parts.store.invocations
+        """One invocation. It is stored before it does anything, so that a killed one is noticed."""
+        name, invocations = new_id(), self._engine.parts.store.invocations
         await invocations.begin(name, depth, self._limits.invocation_seconds)
         try:
             report = await self._run(name, depth)
@@ -85,41 +85,43 @@ class Tick:
                 await invocations.fail(name, one_line(f"{type(error).__name__}: {error}"))
             raise
         await invocations.end(name, report.items, report.full)
-        self._crew.parts.emit(TickEnded(depth, report.items, report.seconds, report.follow_up, report.full))
+        self._engine.parts.emit(TickEnded(depth, report.items, report.seconds, report.follow_up, report.full))
         return report
 
     async def _run(self, name: str, depth: int) -> TickReport:
-        engine, limits = self._crew, self._limits
+        engine, limits = self._engine, self._limits
         started = self._clock.monotonic()
         end = started + max(limits.invocation_seconds - MARGIN_SECONDS, limits.invocation_seconds / 2)
         await engine.start()
         looks = LookQuota(limits.tick_items_max)
         try:
-            await self._until(end, engine.sweeper.run_once())  # first of all: what is over must not be sent again
+            await self._until(
+                end, engine.sweeper.run_once()
+            )  # first of all: an item whose time is over must not be sent
             await self._until(end, self._fire_schedules())
             claimed = await self._work(looks, end)
         finally:
             await engine.stop(max(end - self._clock.monotonic(), 0.0))
-        pending = await self._pending()
+        pending = await self._has_work_left()
         seconds = self._clock.monotonic() - started
         follow_up = pending and depth < limits.chain_depth_max
         return TickReport(name, depth, claimed, looks.polled, seconds, pending, follow_up, looks.asks.looked_at)
 
     async def _until(self, end: float, step: Awaitable[None]) -> None:
-        """Runs a step, but not past the invocation's end: a provider may be slow, and the next invocation continues."""
+        """Runs a step, but not beyond the invocation's end: a provider may be slow; the next invocation continues."""
         with suppress(TimeoutError):
             async with asyncio.timeout(max(end - self._clock.monotonic(), 0.0)):
                 await step
 
     async def _fire_schedules(self) -> None:
         try:
-            await self._crew.scheduler.run_all()
+            await self._engine.scheduler.run_all()
         except BackstayError as error:  # the next invocation fires them
-            self._crew.parts.emit(Trouble("schedules", error.message))
+            self._engine.parts.emit(Trouble("schedules", error.message))
 
     async def _work(self, looks: LookQuota, end: float) -> int:
-        """Looks after what is under way while it takes new items: neither waits for the provider of the other."""
-        looking = self._crew.parts.tasks.spawn(self._until(end, self._look_after(looks)))
+        """Polls and looks up earlier items while it claims new ones: neither waits for the provider of the other."""
+        looking = self._engine.parts.tasks.spawn(self._until(end, self._look_after(looks)))
         try:
             claimed = await self._submit(looks, end)
             await looking
@@ -128,7 +130,7 @@ class Tick:
         return claimed
 
     async def _look_after(self, looks: LookQuota) -> None:
-        engine = self._crew
+        engine = self._engine
         try:
             await run_side_by_side(engine.sweeper.rescue(looks.asks), engine.poller.run_once(looks.polls))
             await engine.poller.run_once(looks.rest())
@@ -140,12 +142,12 @@ class Tick:
             engine.freed.set()
 
     async def _submit(self, looks: LookQuota, end: float) -> int:
-        """Claims and runs items until there are none, the items' bound is met or the time is over."""
-        engine, claimed = self._crew, 0
+        """Claims and runs items until there are none left, the limit of items is reached or the time is over."""
+        engine, claimed = self._engine, 0
         while self._clock.monotonic() < end:
             engine.freed.clear()
             await engine.gate.keep_pace()
-            last = looks.over  # what it finds may come back into the queue
+            last = looks.over  # until then, looked-up items may come back into the queue
             room = self._limits.tick_items_max - looks.taken - claimed
             won = await engine.claim_once(room)
             claimed += won
@@ -158,10 +160,10 @@ class Tick:
                 await wait_for_event(engine.freed, left if last else min(left, AGAIN_SECONDS))
         return claimed
 
-    async def _pending(self) -> bool:
-        """Whether another invocation would find work now; what waits for its time or for money is left alone."""
-        views = self._crew.parts.store.item_views
-        for handler in self._crew.parts.registry:
+    async def _has_work_left(self) -> bool:
+        """Whether another invocation would find work now. Items that wait for a time or for money do not count."""
+        views = self._engine.parts.store.item_views
+        for handler in self._engine.parts.registry:
             if await views.is_unfinished(handler.name):
                 return True
-        return bool(await self._crew.parts.store.job_links.ready())  # a job that waited for others
+        return bool(await self._engine.parts.store.job_links.ready())  # jobs that waited for others

@@ -1,9 +1,13 @@
-"""The endless worker: claims, and beside it sweeps, polls, fires schedules and listens, until it is asked to stop."""
+"""The endless worker: claims, and beside it sweeps, polls, fires schedules and listens, until it is asked to stop. And
+the supervisor of several worker processes."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import signal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 
-from backstay.clock import cancel_until_ended, wait_for_event
+from backstay.clock import Clock, Tasks, cancel_until_ended, wait_for_event
 from backstay.core.events import Trouble, WorkerStopping
 from backstay.engine.engine import LAST_WORDS_SECONDS, PROMOTE_SECONDS, Engine
 from backstay.engine.gate import REFRESH_SECONDS
@@ -32,7 +36,7 @@ class Worker:
         self._stopping = asyncio.Event()
 
     def wake(self) -> None:
-        """Look now: there may be something to claim. Only a hint: the worker polls as well."""
+        """Look now: there may be items to claim. Only a hint: the worker polls as well."""
         self.engine.wake.set()
 
     async def start(self) -> None:
@@ -58,22 +62,22 @@ class Worker:
         self._loops = [parts.tasks.spawn(loop) for loop in loops]
 
     async def stop(self, grace_seconds: float | None = None) -> None:
-        """Stops claiming at once; what runs gets the grace to finish, the rest is handed back."""
+        """Stops claiming at once. Running items have the grace period to finish; the others are handed back."""
         self._stopping.set()
         self._parts.emit(WorkerStopping(self._parts.worker, self.engine.flights.running))
         self.wake()
-        # A claim under way may still win items: they must be there to be finished or handed back.
+        # A claim under way may still win items, which must be finished or handed back as well.
         await asyncio.wait(self._loops[:1], timeout=LAST_WORDS_SECONDS)
         await self.engine.stop(self._parts.limits.shutdown_seconds if grace_seconds is None else grace_seconds)
         await cancel_until_ended(self._loops)
 
     @property
     def refusal(self) -> Refusal | None:
-        """What the database has refused for the longest time, if it refuses anything now."""
+        """The refusal of the database that has lasted longest, if there is one now."""
         return min(self._parts.refusals.values(), default=None)
 
     def stop_now(self) -> None:
-        """Ends the grace: what still runs is cut off and handed back, and nothing more is claimed."""
+        """Ends the grace period: running items are cut off and handed back, and nothing more is claimed."""
         self._stopping.set()
         self.engine.flights.shut_down()
 
@@ -99,7 +103,8 @@ class Worker:
             await wait_for_event(engine.wake, left)
 
     async def _idle(self) -> None:
-        """Waits until the next look: sooner when a waiting item is due, and never in step with other workers."""
+        """Waits until the next look: shorter when an item is due sooner, and of random length, so that workers do not
+        all look at once."""
         engine, clock = self.engine, self._parts.clock
         idle = self._idle_seconds * self._parts.rng.uniform(0.8, 1.2)
         if engine.full:
@@ -109,7 +114,7 @@ class Worker:
             left = turn_at - clock.monotonic()
             await wait_for_event(engine.wake, max(left, PACE_SECONDS_MIN) if left > 0 else idle)
             return
-        # When an item is due is asked only after a quiet moment: items that come one by one need not wait for that.
+        # The next due time is read only after a quiet moment, so that items that come one by one do not wait for it.
         quiet = min(idle, PROMOTE_SECONDS)
         engine.promote_at = min(engine.promote_at, clock.monotonic() + quiet)
         if await self._quiet_for(quiet) and idle > quiet:
@@ -119,8 +124,8 @@ class Worker:
             await self._quiet_for(left)
 
     async def _quiet_for(self, seconds: float) -> bool:
-        """Waits so long for a wake-up, or for the moment when a provider's pace allows the next call. Whether neither
-        came."""
+        """Waits for a wake-up, or for the time when a provider's pace allows the next call. True if neither came in
+        this time."""
         engine = self.engine
         pace = max(engine.again_at - self._parts.clock.monotonic(), PACE_SECONDS_MIN)
         await wait_for_event(engine.wake, min(seconds, pace))
@@ -136,7 +141,7 @@ class Worker:
             await self._parts.clock.sleep(seconds * self._parts.rng.uniform(0.8, 1.2))
 
     async def _fire_schedules(self) -> None:
-        """Looks at the schedules when the next one is due, and at least every second or so: others may be added."""
+        """Looks at the schedules when the next one is due, and about every second, because schedules may be added."""
         while not self._stopping.is_set():
             idle = SCHEDULE_SECONDS
             try:
@@ -151,7 +156,7 @@ class Worker:
         self.wake()
 
     async def _follow(self) -> None:
-        """Tells how far the queues have come, and starts the jobs that waited for others."""
+        """Stores how far the queues have been served, and starts the jobs that waited for others."""
         await self.engine.write_turns()
         ended, self.engine.settler.job_ended = self.engine.settler.job_ended, False
         if ended and await self.engine.sweeper.follow():
@@ -160,3 +165,113 @@ class Worker:
     async def _listen(self) -> None:
         if self.engine.next_turn_at is None:  # a hint wakes the worker as well
             await self._parts.store.listen(self.wake)
+
+
+RESTART_SECONDS_FIRST = 1.0
+RESTART_SECONDS_MAX = 30.0
+STEADY_SECONDS = 60.0  # a process that lived this long starts with a clean record
+DEATHS_MAX = 10  # in a row, each of a process that lived for a shorter time
+USAGE_EXIT = 2  # an error in the command: a restart does not help
+
+
+@dataclass(slots=True)
+class Orders:
+    """The command of a worker process, how many of them to run, and how long they may take to stop."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    processes: int
+    stop_seconds: float
+
+
+class Supervisor:
+    """Keeps several worker processes alive: starts them, passes signals on, restarts those that died, and ends when all
+    have ended. One life: run. The stdin of each child is a pipe from here: a child stops when the pipe is closed."""
+
+    def __init__(
+        self,
+        orders: Orders,
+        clock: Clock,
+        emit: Callable[[Trouble], None],
+        ended: Callable[[int], None] = lambda pid: None,
+    ) -> None:
+        self._orders = orders
+        self._clock = clock
+        self._emit = emit
+        self._ended = ended
+        self._tasks = Tasks()
+        self._stopping = asyncio.Event()
+        self._children: dict[int, asyncio.subprocess.Process] = {}
+
+    async def run(self) -> int:
+        """Returns the exit code when all children have ended: 0 unless one of them could not be kept alive."""
+        lives = [self._tasks.spawn(self._keep(number)) for number in range(1, self._orders.processes + 1)]
+        codes: list[int] = await asyncio.gather(*lives)
+        return max(codes)
+
+    def forward_signal(self, number: signal.Signals) -> None:
+        """Passes a signal on to all children. The first asks them to finish; the second asks them not to wait."""
+        first = not self._stopping.is_set()
+        self._stopping.set()
+        for child in self._children.values():
+            _signal(child, number)
+        if first:
+            self._tasks.spawn(self._kill_unresponsive())
+
+    async def _kill_unresponsive(self) -> None:
+        await self._clock.sleep(self._orders.stop_seconds)
+        for child in self._children.values():
+            self._emit(Trouble("supervisor", f"process {child.pid} did not stop in time and is killed"))
+            _signal(child, signal.SIGKILL)
+
+    async def _keep(self, number: int) -> int:
+        """Starts one child, again and again, until the supervisor stops or the child cannot be kept alive."""
+        deaths = 0
+        while not self._stopping.is_set():
+            started = self._clock.monotonic()
+            code = await self._live(number)
+            if self._stopping.is_set():
+                return 0
+            deaths = 1 if self._clock.monotonic() - started >= STEADY_SECONDS else deaths + 1
+            if code == USAGE_EXIT or deaths >= DEATHS_MAX:
+                return self._give_up(number, code)
+            seconds = min(RESTART_SECONDS_FIRST * 2 ** (deaths - 1), RESTART_SECONDS_MAX)
+            died = f"worker process {number} ended with {_show_exit(code)}; a new one starts in {seconds:g} s"
+            self._emit(Trouble("supervisor", died))
+            await wait_for_event(self._stopping, seconds)
+        return 0
+
+    async def _live(self, number: int) -> int:
+        # A session of its own: Ctrl-C on the terminal comes to us alone, and is passed on once.
+        child = await asyncio.create_subprocess_exec(
+            *self._orders.command,
+            stdin=asyncio.subprocess.PIPE,
+            env=dict(self._orders.environment),
+            start_new_session=True,
+        )
+        self._children[number] = child
+        if self._stopping.is_set():
+            _signal(child, signal.SIGTERM)
+        try:
+            return await child.wait()
+        finally:
+            del self._children[number]
+            self._ended(child.pid)
+
+    def _give_up(self, number: int, code: int) -> int:
+        self._emit(
+            Trouble(
+                "supervisor", f"worker process {number} ended with {_show_exit(code)}; all worker processes are stopped"
+            )
+        )
+        self.forward_signal(signal.SIGTERM)
+        return code if code > 0 else 1
+
+
+def _signal(child: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):  # it has just ended
+        child.send_signal(number)
+
+
+def _show_exit(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"

@@ -15,7 +15,7 @@ from functools import partial
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, NoReturn
 
-from backstay.core.callbacks import NESTING_MAX, too_deep
+from backstay.core.callbacks import NESTING_MAX, is_too_deep
 from backstay.core.errors import ErrorCode, Transient, UsageError
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ def _check_depth(text: str, value: Any) -> None:
     # A text nested so deep has at least that many opening and closing brackets.
     if len(text) <= 2 * NESTING_MAX or text.count("[") + text.count("{") <= NESTING_MAX:
         return
-    if too_deep(value):
+    if is_too_deep(value):
         raise LineRefused(_TOO_DEEP)
 
 

@@ -12,8 +12,8 @@ from typing import Final
 
 from backstay.clock import cancel_until_ended, wait_for_event
 from backstay.core.events import MessageSetAside, Trouble
-from backstay.core.held_messages import HeldMessages
 from backstay.core.ids import show_item
+from backstay.engine.hints import HeldMessages
 from backstay.messaging.broker import Broker
 from backstay.messaging.connection import CLOSE_SECONDS
 from backstay.messaging.messages import OutgoingMessage, Poison, Work, read_work, send_work, set_aside

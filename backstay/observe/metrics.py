@@ -38,8 +38,7 @@ from backstay.core.events import (
     WorkerStopped,
     WorkerStopping,
 )
-from backstay.core.models import Act
-from backstay.core.outcomes import ASKED_AGAIN
+from backstay.core.models import Act, AttemptOutcome
 from backstay.core.states import JOB_ENDED, TERMINAL, ItemState
 
 
@@ -289,7 +288,7 @@ class Metrics:
             self.timed_out.inc(sum(settlement.timed_out for settlement in settlements))
         attempts = [settlement.attempt for settlement in settlements if settlement.attempt is not None]
         self.attempt_seconds.observe_all(attempt.ended_at - attempt.started_at for attempt in attempts)
-        self.retries.inc(sum(attempt.outcome in ("retry", ASKED_AGAIN) for attempt in attempts))
+        self.retries.inc(sum(attempt.outcome in (AttemptOutcome.RETRY, AttemptOutcome.INVALID) for attempt in attempts))
         self.repeats.inc([settlement.act for settlement in settlements].count(Act.REPEAT))
 
     def _count_outbox(self, event: MessagesPublished | OutboxLag) -> None:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from backstay.core.callbacks import Callback, Kind, StoredCallback, digest_of, name_task, result_of
 from backstay.core.errors import NotAllowed, NotFound
 from backstay.core.ids import job_of, show_item
-from backstay.core.models import Attempt
+from backstay.core.models import Attempt, AttemptOutcome
 from backstay.core.states import TERMINAL, ItemState
 from backstay.store.budgets import Payer, book
 from backstay.store.databases.database import Database
@@ -141,7 +141,7 @@ def keep_late(results: Sequence[LateSuccess]) -> Script[list[int]]:
     yield from set_late_flaw(kept)
     if known:
         yield Ask("show_late", batch=[(one.attempt.item_id, one.result) for one in known])
-    yield from write_attempts([one.attempt._replace(outcome="late", result=None) for one in known])
+    yield from write_attempts([one.attempt._replace(outcome=AttemptOutcome.LATE, result=None) for one in known])
     if known:
         rows = yield Ask("know_cost", batch=_costs(known))
         owners = {row["id"]: row["owner"] for row in rows}
@@ -222,7 +222,7 @@ def _accept(number: int, owner: str, by: str) -> Script[None]:
     accepted: AcceptedItem = rows[0]
     told = (None, None, None, result_of(late.body or ""), None, None, None)
     times = (accepted.last_attempt_at or accepted.now, accepted.now)
-    attempt = Attempt(accepted.id, accepted.fence, accepted.attempt_count, ItemState.SUCCEEDED, *times, *told)
+    attempt = Attempt(accepted.id, accepted.fence, accepted.attempt_count, AttemptOutcome.SUCCEEDED, *times, *told)
     yield from write_attempts([attempt])
     yield Ask("accept_in_job", {"job_id": accepted.job_id})
     yield Ask("write_events", batch=[(f"item:{accepted.id}", "late_accepted", f"late result accepted by {by}")])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backstay.core.breaker import Breaker, hide_reason
 from backstay.core.ids import show_item
+from backstay.core.models import AttemptOutcome
 from backstay.core.pace import Pace, pace_name_of
 from backstay.core.states import ItemState
 from backstay.core.why_waiting import Reason, Standing, why_job_waits, why_not_running
@@ -164,7 +165,7 @@ def _standing(view: ItemDetail, attempts: list[AttemptView], **around: Any) -> S
 def is_no_try(attempt: AttemptView, before: AttemptView | None) -> bool:
     """Whether the attempt stands for an item that a time limit or its job ended while it waited: it has the number and
     start of the last call."""
-    if attempt.outcome == ItemState.SUCCEEDED:  # a late result that was accepted
+    if attempt.outcome == AttemptOutcome.SUCCEEDED:  # a late result that was accepted
         return False
     return attempt.number == 0 or (before is not None and attempt.started_at == before.started_at)
 

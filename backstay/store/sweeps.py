@@ -7,7 +7,7 @@ from backstay.core.callbacks import Kind
 from backstay.core.decide import LATE_POLL_MS
 from backstay.core.errors import ErrorCode
 from backstay.core.ids import item_range
-from backstay.core.models import Act, Attempt
+from backstay.core.models import Act, Attempt, AttemptOutcome
 from backstay.core.outcomes import ANSWERED
 from backstay.core.states import ItemState, JobState, StopReason
 from backstay.store.databases.database import Database, reads, writes
@@ -47,8 +47,8 @@ class EndedItem(NamedTuple):
     def attempt(self, code: str | None, message: str) -> Attempt:
         """The attempt that records why the item ended without a worker."""
         started_at = self.last_attempt_at or self.now
-        told = (ItemState.FAILED, started_at, self.now, code, message)
-        return Attempt(self.id, self.fence, self.calls, *told, None, None, None, None, None)
+        end = (AttemptOutcome.FAILED, started_at, self.now, code, message)
+        return Attempt(self.id, self.fence, self.calls, *end, None, None, None, None, None)
 
 
 class Relief(NamedTuple):

@@ -22,8 +22,7 @@ from backstay.core.ids import item_range, show_item
 from backstay.core.models import Claimed, JobTerms
 from backstay.core.states import ItemState, JobState
 from backstay.engine.engine import Engine
-from backstay.engine.lease_keeper import beat, drop_lost_items
-from backstay.engine.parts import Parts
+from backstay.engine.parts import Parts, beat, drop_lost_items
 from backstay.engine.worker import Worker
 from backstay.handlers.handler import client_ref
 from backstay.store.databases import schema

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstay.core.bounds import PROFILES, bounds, profile_named
-from backstay.core.limits import Limits
+from backstay.core.limits import PROFILES, Limits, bounds, profile_named
 
 BALANCED = profile_named("balanced")
 

@@ -5,9 +5,16 @@ from typing import Any
 
 import pytest
 
-from backstay.core.bounds import PROFILES, profile_named
 from backstay.core.errors import UsageError
-from backstay.core.limits import RANGES, Limits, past_deadline, reconcile_after_ms, timed_out
+from backstay.core.limits import (
+    PROFILES,
+    RANGES,
+    Limits,
+    has_timed_out,
+    is_past_deadline,
+    profile_named,
+    reconcile_after_ms,
+)
 
 BALANCED = Limits()
 NOW = 1_700_000_000_000
@@ -98,14 +105,14 @@ def test_a_profile_that_nobody_knows_is_answered_with_the_names_of_those_there_a
 
 def test_an_item_is_late_once_it_is_older_than_its_limit():
     created_at = NOW - 7_200_000
-    assert not timed_out(created_at, NOW, BALANCED)
-    assert timed_out(created_at - 1, NOW, BALANCED)
+    assert not has_timed_out(created_at, NOW, BALANCED)
+    assert has_timed_out(created_at - 1, NOW, BALANCED)
 
 
 def test_at_the_deadline_itself_the_work_is_still_in_time():
-    assert not past_deadline(NOW, NOW)
-    assert past_deadline(NOW, NOW + 1)
+    assert not is_past_deadline(NOW, NOW)
+    assert is_past_deadline(NOW, NOW + 1)
 
 
 def test_work_without_a_deadline_is_never_past_it():
-    assert not past_deadline(None, NOW)
+    assert not is_past_deadline(None, NOW)

@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 from backstay.aws_lambda import NAMESPACE, STOP_SECONDS, figures_for_alarms
-from backstay.core.bounds import bounds
-from backstay.core.limits import RANGES, Limits
+from backstay.core.limits import RANGES, Limits, bounds
 from backstay.observe.metrics import Metrics
 from backstay.settings import PREFIX
 from tests.deploy.configuration import DEPLOY, unknown_settings

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Collection, Iterable
 
-from backstay.core.held_messages import HeldMessages
 from backstay.core.ids import item_id
+from backstay.engine.hints import HeldMessages
 
 
 class Carrier:

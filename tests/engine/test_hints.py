@@ -7,11 +7,10 @@ import pytest
 from backstay.client import Job
 from backstay.core.breaker import BreakerPolicy
 from backstay.core.errors import DatabaseUnreachable
-from backstay.core.held_messages import HELD_SECONDS_MAX
 from backstay.core.ids import item_id
 from backstay.core.pace import Answers
 from backstay.engine.engine import Engine
-from backstay.engine.hints import DATABASE_SECONDS
+from backstay.engine.hints import DATABASE_SECONDS, HELD_SECONDS_MAX
 from backstay.testing import virtual_time
 from tests.engine.carrier import Carrier
 from tests.engine.conftest import MakeRig

@@ -11,7 +11,7 @@ import pytest
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import ItemsClaimed, LeasesLost, Trouble, WorkerStarted, WorkerStopped, WorkerStopping
 from backstay.core.states import JobState
-from backstay.engine.lease_keeper import drop_lost_items
+from backstay.engine.parts import drop_lost_items
 from backstay.engine.worker import Worker
 from backstay.store.store import Store
 from tests.engine.conftest import MakeRig
@@ -310,7 +310,7 @@ async def test_a_step_of_a_worker_that_fails_is_told_of_and_repeated(make_rig: M
 async def test_a_beat_that_failed_is_not_waited_for_as_long_as_one_that_came(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backstay.engine.lease_keeper.AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("backstay.engine.parts.BEAT_AGAIN_SECONDS", 0.05)
     rig = await make_rig(heartbeat_seconds=2)
     provider = rig.serves(Provider())
     provider.gate.clear()

@@ -11,8 +11,8 @@ import pytest
 
 from backstay.clock import Clock, Tasks
 from backstay.core.events import Trouble
-from backstay.engine import supervisor
-from backstay.engine.supervisor import Orders, Supervisor
+from backstay.engine import worker
+from backstay.engine.worker import Orders, Supervisor
 from tests.cli.shell import eventually
 
 DEAF = """
@@ -31,9 +31,9 @@ def orders(code: str, *args: str, processes: int = 1, stop_seconds: float = 30) 
 async def test_a_child_that_dies_at_once_is_started_again_ever_later_and_then_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(supervisor, "RESTART_SECONDS_FIRST", 0.001)
-    monkeypatch.setattr(supervisor, "RESTART_SECONDS_MAX", 0.003)
-    monkeypatch.setattr(supervisor, "DEATHS_MAX", 5)
+    monkeypatch.setattr(worker, "RESTART_SECONDS_FIRST", 0.001)
+    monkeypatch.setattr(worker, "RESTART_SECONDS_MAX", 0.003)
+    monkeypatch.setattr(worker, "DEATHS_MAX", 5)
     said: list[Trouble] = []
     assert await Supervisor(orders("raise SystemExit(8)"), Clock(), said.append).run() == 8
     waits = [trouble.message.rpartition("in ")[2] for trouble in said]
@@ -42,9 +42,9 @@ async def test_a_child_that_dies_at_once_is_started_again_ever_later_and_then_gi
 
 
 async def test_a_child_that_was_steady_has_a_clean_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "RESTART_SECONDS_FIRST", 0.001)
-    monkeypatch.setattr(supervisor, "STEADY_SECONDS", 0.0)
-    monkeypatch.setattr(supervisor, "DEATHS_MAX", 2)
+    monkeypatch.setattr(worker, "RESTART_SECONDS_FIRST", 0.001)
+    monkeypatch.setattr(worker, "STEADY_SECONDS", 0.0)
+    monkeypatch.setattr(worker, "DEATHS_MAX", 2)
     said: list[Trouble] = []
     made = Supervisor(orders("raise SystemExit(1)"), Clock(), said.append)
 
@@ -59,7 +59,7 @@ async def test_a_child_that_was_steady_has_a_clean_record(monkeypatch: pytest.Mo
 
 
 async def test_a_child_killed_by_a_signal_and_given_up_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "DEATHS_MAX", 1)
+    monkeypatch.setattr(worker, "DEATHS_MAX", 1)
     said: list[Trouble] = []
     killing = "import os; os.kill(os.getpid(), 9)"
     assert await Supervisor(orders(killing), Clock(), said.append).run() == 1
@@ -106,7 +106,7 @@ def test_children_see_the_end_of_their_stdin_when_the_parent_is_killed(tmp_path:
     if pid == 0:
         parent = (
             "import asyncio, os, sys\nfrom backstay.clock import Clock\n"
-            "from backstay.engine.supervisor import Orders, Supervisor\n"
+            "from backstay.engine.worker import Orders, Supervisor\n"
             "o = Orders([sys.executable, '-c', sys.argv[1], *sys.argv[2:]], dict(os.environ), 2, 30)\n"
             "async def main(): await Supervisor(o, Clock(), print).run()\n"
             "asyncio.run(main())\n"

@@ -14,8 +14,7 @@ from backstay.core.ids import item_id
 from backstay.core.limits import Limits
 from backstay.engine.engine import Engine
 from backstay.engine.hints import Hints
-from backstay.engine.lease_keeper import beat, drop_lost_items
-from backstay.engine.parts import Parts
+from backstay.engine.parts import Parts, beat, drop_lost_items
 from backstay.engine.tick import Tick, TickReport
 from backstay.engine.worker import Worker
 from backstay.handlers.function import done, running

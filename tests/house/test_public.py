@@ -10,8 +10,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 import backstay
-from backstay.core.bounds import PROFILES
-from backstay.core.limits import Limits
+from backstay.core.limits import PROFILES, Limits
 from backstay.schedules import AppSchedules
 from backstay.settings import Settings
 from backstay.sync import SyncSchedules

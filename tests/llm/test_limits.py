@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backstay.core.bounds import PROFILES
+from backstay.core.limits import PROFILES
 from backstay.llm.endpoint import Endpoint
 from tests.engine.rig import Rig
 from tests.llm.lane_rig import Provider

@@ -155,7 +155,7 @@ async def test_what_nobody_can_look_up_is_kept_until_somebody_can(scene: Scene, 
 
 
 async def test_a_message_held_for_too_long_is_left_to_the_database(scene: Scene, bystander: Bystander, monkeypatch):
-    monkeypatch.setattr("backstay.core.held_messages.HELD_SECONDS_MAX", 0.2)
+    monkeypatch.setattr("backstay.engine.hints.HELD_SECONDS_MAX", 0.2)
     async with consuming(scene) as (broker, consumer):
         await broker.publish(work(scene.topology, 1, ITEMS[:1]))
         await until(lambda: consumer.take("ocr", 1))

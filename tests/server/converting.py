@@ -7,8 +7,7 @@ from typing import Any
 
 import aiohttp
 
-from backstay.core.bounds import profile_named
-from backstay.core.limits import Limits
+from backstay.core.limits import Limits, profile_named
 from backstay.practice import Faults, Practice
 from tests.server.rig import Reply, Rig, Visitor, practice_app, rigged
 

@@ -14,8 +14,7 @@ from backstay.core.errors import BackstayError, DatabaseUnreachable
 from backstay.core.events import Event, ItemsSubmitted, JobEnded
 from backstay.core.ids import show_item
 from backstay.engine.engine import Engine
-from backstay.engine.lease_keeper import beat, drop_lost_items
-from backstay.engine.parts import Parts
+from backstay.engine.parts import Parts, beat, drop_lost_items
 from backstay.engine.tick import Tick
 from backstay.engine.worker import Worker
 from backstay.handlers.function import dump

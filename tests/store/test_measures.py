@@ -1,7 +1,6 @@
 """What workers measured adds up, is read in steps by its owner alone, and is forgotten after its time."""
 
-from backstay.core.measures import MINUTE_MS, Measure, MeasureSlot, MeasureSource
-from backstay.store.measures import KEPT_MINUTES, ProviderSpending
+from backstay.store.measures import KEPT_MINUTES, MINUTE_MS, Measure, MeasureSlot, MeasureSource, ProviderSpending
 from backstay.store.store import Store
 from tests.sites import START_MS, Site
 

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from backstay.core.measures import LATENCY_MS, MINUTE_MS, Measure, sum_measures
 from backstay.server.pages.figures import count, money
 from backstay.server.pages.figures import latency as show_latency
-from backstay.store.measures import Step
+from backstay.store.measures import LATENCY_MS, MINUTE_MS, Measure, Step, sum_measures
 
 BAR: Final = 10  # units along the axis, including the gap
 GAP: Final = 2

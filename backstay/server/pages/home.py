@@ -8,7 +8,6 @@ from fastapi import APIRouter, Request, Response
 from backstay.core.alarms import WORDING, Alarm
 from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.ids import show_item
-from backstay.core.measures import MINUTE_MS, Measure, sum_measures
 from backstay.core.outcomes import Flaw
 from backstay.core.states import JobState
 from backstay.server.api.providers import visible_breakers
@@ -19,6 +18,7 @@ from backstay.server.pages.page_request import Visit, visit_to_read
 from backstay.store.alarms import AlarmStanding
 from backstay.store.dead_letters import UNKNOWN_COUNTED_MAX
 from backstay.store.job_views import Backlog, JobView
+from backstay.store.measures import MINUTE_MS, Measure, sum_measures
 from backstay.store.workers import WorkerView
 
 LATE_LOOKED: Final = 50

@@ -11,7 +11,7 @@ from backstay.core.callbacks import result_of
 from backstay.core.display import show_span, visible
 from backstay.core.errors import FilesUnreachable, NotAllowed
 from backstay.core.ids import job_of, show_item
-from backstay.core.outcomes import ASKED_AGAIN
+from backstay.core.models import AttemptOutcome
 from backstay.core.states import ItemState
 from backstay.server.api.items import log_chunks, log_pieces, read_result, stream_log
 from backstay.server.auth import operates
@@ -102,7 +102,7 @@ def _attempt(attempt: AttemptView, started: int) -> Entry:
         "failed": "bad",
         "retry": "warn",
         "unknown": "warn",
-        ASKED_AGAIN: "warn",
+        AttemptOutcome.INVALID: "warn",
     }
     took = max((attempt.ended_at or started) - started, 0)
     said = [f"took {show_span(took)}" if took >= 1_000 else f"took {took} ms"]

@@ -6,7 +6,6 @@ from fastapi import APIRouter, Request, Response
 
 from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.failures import one_line
-from backstay.core.measures import MINUTE_MS, Measure
 from backstay.core.pace import Pace
 from backstay.server.api.providers import known_breakers, known_provider
 from backstay.server.auth import operates, require_operator
@@ -17,6 +16,7 @@ from backstay.server.pages.page_request import Visit, visit_to_act, visit_to_rea
 from backstay.server.problems import Problem
 from backstay.store.item_views import ProviderTasks
 from backstay.store.keys import Role
+from backstay.store.measures import MINUTE_MS, Measure
 from backstay.store.story import EventView, provider_of
 
 router = APIRouter(include_in_schema=False)

@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
-from backstay.core.bounds import PROFILES, Bounds, bounds
 from backstay.core.display import show_money, show_seconds
-from backstay.core.limits import Limits
+from backstay.core.limits import PROFILES, Bounds, Limits, bounds
 from backstay.core.money import Budget
 from backstay.server.auth import operates
 from backstay.server.pages import layout

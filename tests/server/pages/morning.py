@@ -8,8 +8,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from backstay.core.ids import item_range
-from backstay.core.measures import LATENCY_MS, MINUTE_MS, Measure, MeasureSlot, MeasureSource
-from backstay.store.measures import Measures
+from backstay.store.measures import LATENCY_MS, MINUTE_MS, Measure, Measures, MeasureSlot, MeasureSource
 from tests.server.pages.scene import Scene
 from tests.server.rig import Rig
 

@@ -2,9 +2,9 @@
 
 import sqlite3
 
-from backstay.core.measures import MINUTE_MS, Measure, MeasureSlot, MeasureSource
 from backstay.server.pages.charts import most_within
 from backstay.server.pages.home import QUEUES_SHOWN
+from backstay.store.measures import MINUTE_MS, Measure, MeasureSlot, MeasureSource
 from tests.server.pages.reader import reader
 from tests.server.pages.scene import staged
 from tests.server.rig import Rig

@@ -2,9 +2,9 @@
 
 import pytest
 
-from backstay.core.measures import BUCKETS, LATENCY_MS, Measure, MeasureSource, Sums, sum_measures
 from backstay.core.models import Act, Attempt, Settlement
 from backstay.core.states import ItemState
+from backstay.store.measures import BUCKETS, LATENCY_MS, Measure, MeasureSource, Sums, sum_measures
 
 SOURCE = MeasureSource("ada", "echo", "up")
 

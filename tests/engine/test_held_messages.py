@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from backstay.core.held_messages import HELD_SECONDS_MAX, HeldMessages
+from backstay.engine.hints import HELD_SECONDS_MAX, HeldMessages
 
 
 def in_hand(*messages: tuple[str, str, list[int]], now: float = 0.0) -> HeldMessages[str]:

@@ -115,7 +115,7 @@ def unknown_requests(
         yield UnknownRequests(
             forecast,
             lambda api: RequestKeys(client.owner, api, destination.url(api), destination.headers(api)),
-            lambda keys: backstay.run(client.store.answers.known(client.owner, keys, search)),
+            lambda keys: backstay.run(client.store.answers.find(client.owner, keys, search)),
         )
     finally:
         backstay.close()

@@ -46,7 +46,7 @@ def show(item_id: str, body: bool, db: str | None, as_json: bool) -> None:
     lease_ms = app.limits.lease_ms
 
     async def read(client: "Client") -> "tuple[ItemReport, ItemView]":
-        shown = await read_item_story(client.store, number, client.owner, lease_ms, shows_words=True)
+        shown = await read_item_story(client.store, number, client.owner, lease_ms, shows_reason=True)
         asked = (number, client.owner)
         return shown, (await client.store.item_views.many([asked]))[asked]
 

@@ -83,7 +83,7 @@ def show(job_id: int, db: str | None, as_json: bool) -> None:
     lease_ms = app.limits.lease_ms
 
     async def read(client: "Client") -> "tuple[JobView, list[Reason], list[FailureGroupLine], list[EventView]]":
-        view, reasons = await read_job_story(client.store, job_id, client.owner, lease_ms, shows_words=True)
+        view, reasons = await read_job_story(client.store, job_id, client.owner, lease_ms, shows_reason=True)
         groups = [await _failure_line(client, group) for group in await client.store.job_views.failures(job_id)]
         return view, reasons, groups, await client.store.events.oldest(f"job:{job_id}")
 

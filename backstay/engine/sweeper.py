@@ -89,7 +89,7 @@ class Sweeper:
     async def end_stopped(self) -> None:
         """Ends the items of cancelled and overdue jobs, job by job, in chunks."""
         cursor, self.ends_more = 0, False
-        while jobs := await self._parts.store.sweeps.stopping(cursor):
+        while jobs := await self._parts.store.sweeps.stopped_jobs(cursor):
             cursor = jobs[-1][0]
             for job_id, reason in jobs:
                 self.ends_more = await self._end(job_id, reason) or self.ends_more

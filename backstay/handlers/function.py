@@ -72,12 +72,12 @@ class PayloadType:
         if self._adapter is not None:
             return self._adapter.validate_json(body)
         payload = _DECODER.decode(body)
-        if self._kind is not None and not _is(payload, self._kind):
+        if self._kind is not None and not _is_of_type(payload, self._kind):
             raise Permanent(_mismatch(payload, self._kind), ErrorCode.GW_4XX)
         return payload
 
     def check(self, payload: Any) -> None:
-        if self._kind is not None and not _is(payload, self._kind):
+        if self._kind is not None and not _is_of_type(payload, self._kind):
             raise UsageError(_mismatch(payload, self._kind))
         if self._adapter is None:
             return
@@ -92,7 +92,7 @@ class PayloadType:
 
 
 class ResultType:
-    """Makes of a result's JSON what the handler returned, as its return annotation says."""
+    """Turns a result's JSON back into the type of the handler's return annotation."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._annotation = _hints(function).get("return", Any)
@@ -108,15 +108,15 @@ class ResultType:
             return None
 
     def load(self, text: str) -> Any:
-        """A result that is not as annotated stays plain JSON: one of them must not hide the others."""
+        """A result that does not fit the annotation stays plain JSON, so that one result does not hide the others."""
         if self._adapter is not None:
             with suppress(Exception):  # a validator is the user's own code, and may raise anything
                 return self._adapter.validate_json(text, strict=True)
         return _DECODER.decode(text)
 
 
-def _is(payload: Any, kind: type) -> bool:
-    """Whether a value is of a plain JSON type: a whole number is also a float, and true is not a number."""
+def _is_of_type(payload: Any, kind: type) -> bool:
+    """Whether a value has a plain JSON type. A whole number is also a float, and true is not a number."""
     if isinstance(payload, bool):
         return kind is bool
     return isinstance(payload, _JSON_TYPES[kind])
@@ -322,7 +322,7 @@ def _storable(task_id: Any) -> str:
 class Registry:
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
-        self.schedules: dict[str, NewSchedule] = {}  # by name: those that stand in the code
+        self.schedules: dict[str, NewSchedule] = {}  # by name: the schedules in the code
 
     def add(self, handler: Handler) -> None:
         if handler.name in self._handlers:
@@ -346,13 +346,13 @@ class Registry:
             raise unknown_handler(str(name), list(self._handlers)) from None
 
     def other_than(self, of: str, name: str, role: str) -> str:
-        """The name of another handler, which gets what this one does not do: its fallback, for example."""
+        """The name of another handler that gets items of this one, such as its fallback."""
         if name == of:
             raise UsageError(f"handler {of!r} cannot be its own {role}", hint="name another handler")
         return self[name].name
 
     def check_fallbacks(self) -> None:
-        """Refuses handlers whose fallback does not exist: their failed items would wait for ever."""
+        """Raises if the fallback of a handler does not exist: its failed items would wait for ever."""
         for handler in self:
             if handler.rules.fallback is not None:
                 self.other_than(handler.name, handler.rules.fallback, "fallback")

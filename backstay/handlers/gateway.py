@@ -34,7 +34,7 @@ from backstay.handlers.handler import ASKS_AT_ONCE, Context, Rules, own_pace
 NAME: Final = "gateway"
 PDF_MARK: Final = b"%PDF-"
 PDF_MARK_WITHIN_BYTES: Final = 1_024  # like PDF readers: some files have a few bytes before it
-SAID_BYTES_MAX: Final = 4_096
+ERROR_BYTES_MAX: Final = 4_096  # of an error's text
 CHUNK_BYTES: Final = 256 << 10
 CONNECT_SECONDS: Final = 10.0
 BROKEN: Final = "the gateway could not be reached, or closed the connection"
@@ -124,7 +124,7 @@ class GatewayHandler:
                 context.log(f"attempt {context.attempt}: {refused.message}")
                 return Failed(refused)
             name = PurePosixPath(sending.source.filename).stem + ".xml"
-            result = await self._shelf.keep(context.owner, context.item_id, name, self._checked(answer))
+            result = await self._shelf.keep(context.owner, context.item_id, name, self._check_chunks(answer))
             context.log(f"attempt {context.attempt}: {result['bytes']} bytes came back")
             return Succeeded(json.dumps(result), context.used, answer.status)
 
@@ -139,8 +139,8 @@ class GatewayHandler:
             )
         return self._session
 
-    async def _checked(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        """The gateway's answer, if it is XML and not too large: it is stored only if that is true to its end."""
+    async def _check_chunks(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        """The chunks of the gateway's answer. Raises if it is not XML or too large; then nothing of it is stored."""
         if "xml" not in answer.content_type or answer.headers.get("Content-Encoding", "identity") != "identity":
             raise Permanent(f"the gateway answered {one_line(answer.content_type, 60)}, not XML", ErrorCode.GW_4XX)
         parser, size = ParserCreate(), 0
@@ -167,7 +167,8 @@ class GatewayHandler:
 
 
 class _Sending:
-    """A source during its upload: checked before the first byte is sent, and its own failures are kept apart."""
+    """A source during its upload. It is checked before the first byte is sent; its own errors are remembered, so that
+    they are not taken for errors of the gateway."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -202,12 +203,11 @@ def _secrets_of(url: str) -> tuple[str, ...]:
 
 
 async def _refusal(answer: aiohttp.ClientResponse, secrets: tuple[str, ...]) -> Failure:
-    said = (await answer.content.read(SAID_BYTES_MAX)).decode("utf-8", "replace")
+    text = (await answer.content.read(ERROR_BYTES_MAX)).decode("utf-8", "replace")
     for secret in secrets:
-        said = said.replace(secret, "<secret>")
-    words = f"the gateway answered {answer.status}"
-    shown = one_line(said, 200) if "html" not in answer.content_type else ""
-    waits = answer.headers.get("Retry-After")
-    return failure_of_status(
-        answer.status, f"{words}: {shown}" if shown else words, parse_retry_after(waits, None) if waits else None
-    )
+        text = text.replace(secret, "<secret>")
+    message = f"the gateway answered {answer.status}"
+    if "html" not in answer.content_type and (shown := one_line(text, 200)):
+        message = f"{message}: {shown}"
+    after = answer.headers.get("Retry-After")
+    return failure_of_status(answer.status, message, parse_retry_after(after, None) if after else None)

@@ -19,9 +19,9 @@ from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Submitted, S
 from backstay.core.pace import Answers, Rate, pace_name_of, read_rate
 from backstay.core.retry import NAMED, RetryPolicy
 
-ASKS_AT_ONCE: Final = 25  # lost requests, unless the handler says otherwise
+ASKS_AT_ONCE: Final = 25  # lost requests that are looked up at a time, unless the handler says otherwise
 CHARACTERS_PER_TOKEN: Final = 4
-_NO_BUDGET: Final = "it does not declare what a call costs"
+_NO_BUDGET: Final = "it does not declare the cost of a call"
 _NO_BUDGET_HINT: Final = "declare the most that a call costs: @backstay.handler(cost=0.002)"
 COUNT_MAX: Final = 10**12  # tokens, or micro-dollars: a million dollars for one run
 
@@ -45,7 +45,7 @@ def check_name(name: object, of: str = "handler") -> str:
 
 
 def check_numbers(given: Mapping[str, Any]) -> None:
-    """Raises if a number among a handler's options would stop the workers that have it."""
+    """Raises if a number among a handler's options is out of range, because it would stop its workers."""
     for name, (low, high) in _NUMBERS.items():
         if given.get(name) is not None:
             whole = isinstance(low, int)
@@ -60,7 +60,8 @@ def client_ref(job: JobTerms, item: Claimed) -> str:
 
 
 class Surroundings(NamedTuple):
-    """What the contexts of one worker share: its clock, its send guard, and where the log lines of handlers go."""
+    """The parts that all contexts of one worker share: its clock, its send guard, and the sinks of progress and
+    logs."""
 
     clock: Clock
     guard_seconds: float
@@ -94,9 +95,7 @@ class Context:
         self.cancelled = False
         self.stopped = False  # cancelled together with its whole job
         self.used: Usage | None = None
-        self.traceparent: str | None = (
-            None  # of this call, while work is traced: for code elsewhere that does a part of it
-        )
+        self.traceparent: str | None = None  # of this call, if it is traced: for code elsewhere that does a part of it
         self.outside_traceparent: str | None = None  # the same, if it is sent to providers
 
     @property
@@ -169,8 +168,8 @@ class Context:
         *,
         cost: float | None = None,
     ) -> None:
-        """Reports what this run consumed; stored with the attempt. The cost is given in dollars, or in micro-dollars;
-        it replaces the cost that the handler declares."""
+        """Reports the consumption of this run; it is stored with the attempt. The cost is given in dollars, or in
+        micro-dollars; it replaces the cost that the handler declares."""
         if cost is not None:
             cost_micros = _micros(cost)
         micros = None if cost_micros is None else _count(cost_micros)
@@ -182,10 +181,11 @@ class Context:
 
 
 async def last_invalid(context: Context) -> tuple[str, str] | None:
-    """The last answer to an item that did not fit, and what was wrong with it, whichever worker got it."""
+    """The last invalid answer to an item and the message that says why, of any worker."""
     item, find = context._item, context._around.last_invalid
     found = None if item.calls == 0 or find is None else await find(item.id)
-    return None if found is None or not found[0] else (found[0], found[1] or "")
+    answer, problem = found or (None, None)
+    return (answer, problem or "") if answer else None
 
 
 def _micros(dollars: object) -> int | None:
@@ -207,7 +207,7 @@ def _count(number: object) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """How often a handler may be called, by all workers together, and what a call costs at most."""
+    """How often a handler may be called, by all workers together, and the most that a call costs."""
 
     rate: Rate | None = None
     tokens_per_minute: int | None = None
@@ -238,14 +238,13 @@ class CallLimits:
         return cost, _check_tokens(tokens, "the tokens of an item")
 
     def require_weight(self, body: str) -> None:
-        """Raises before a call is made, if nobody can tell what it would cost."""
+        """Raises before a call is made, if its cost cannot be computed."""
         if self.reads_payload:
             try:
                 self.weigh(body)
             except Exception as error:
-                raise Permanent(
-                    f"nobody can tell what this item costs: {one_line(str(error))}", ErrorCode.GW_4XX
-                ) from None
+                reason = f"the cost or the tokens of this item cannot be computed: {one_line(str(error))}"
+                raise Permanent(reason, ErrorCode.GW_4XX) from None
 
 
 NO_LIMITS: Final = CallLimits()
@@ -290,7 +289,7 @@ def read_dollars(dollars: object, what: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How the items of a handler are treated; the options of a job win over it."""
+    """How the items of a handler are treated; the options of a job override it."""
 
     retry: RetryPolicy = field(default_factory=lambda: NAMED["queue"])
     delivery: Delivery = Delivery.AT_LEAST_ONCE
@@ -303,18 +302,18 @@ class Rules:
     health: Callable[[], Awaitable[object]] | None = None
     calls: CallLimits = NO_LIMITS
     fallback: str | None = None  # the handler for items that this one finally fails
-    # The fallback makes the same request elsewhere. So it also gets items that wait while the provider fails or refuses
-    # for longer than this, or that miss their time here. None: only those that this handler finally fails.
+    # The fallback sends the same request elsewhere. So it also gets items that wait while the provider fails or refuses
+    # for longer than this, or whose share of the time is over. None: only items that this handler finally fails.
     fallback_after_seconds: float | None = None
 
 
 def own_pace(name: str, rules: Rules) -> tuple[str, Answers | None]:
-    """The name of a handler's own pace, and what is learnt about it; None: it declares no limits."""
+    """The name of a handler's own pace, and the collector of its replies; None: it declares no limits."""
     return pace_name_of(name), Answers() if rules.calls.any else None
 
 
 class Handler(Protocol):
-    """Does the items of one name. `run` may raise anything: the engine maps it to a failure."""
+    """Runs the items of one handler name. `run` may raise anything: the engine turns it into a failure."""
 
     name: str
     provider: str
@@ -327,7 +326,7 @@ class Handler(Protocol):
 
     @property
     def answers(self) -> Answers | None:
-        """What its calls showed about the provider's pace; None: it has no pace."""
+        """Collects the replies for the provider's pace; None: it has no pace."""
         ...
 
     async def run(self, body: str, context: Context) -> Succeeded | Submitted | Failed: ...
@@ -353,17 +352,17 @@ class Weighed(NamedTuple):
     tokens: int
     handler: str | None = None
     output_tokens: int = 0  # of these tokens
-    answer_key: AnswerKey | None = None  # what its request is known by, so that a later job can use its answer
+    answer_key: AnswerKey | None = None  # identifies its request, so that a later job can use its answer
 
 
 def require_cost(name: str, handler: Handler | None) -> None:
-    """Raises if a budget could not be kept, because nobody here knows what a call costs."""
+    """Raises if a budget could not be enforced, because the cost of a call is unknown."""
     if handler is None or handler.rules.calls.cost is None:
         raise UsageError(f"a budget cannot be enforced for {name!r}: {_NO_BUDGET}", hint=_NO_BUDGET_HINT)
 
 
 def weigh(handler: Handler | None, body: str) -> str | Weighed:
-    """An item as it is submitted: with what its call costs at most, if its handler declares that."""
+    """An item as it is submitted: with the most that its call costs, if its handler declares that."""
     if handler is None or not handler.rules.calls.any:
         return body
     return Weighed(body, *handler.rules.calls.weigh(body))

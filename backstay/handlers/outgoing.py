@@ -1,4 +1,4 @@
-"""The HTTP client for URLs that users give: which addresses are allowed, and a name is resolved only once."""
+"""The HTTP client for URLs that users give. Only public addresses are allowed, and a name is resolved only once."""
 
 import asyncio
 import re
@@ -91,7 +91,7 @@ def read_place(url: str) -> HostAddress:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise UsageError("the URL cannot be read") from None
+        raise UsageError("the URL is not valid", hint="write it like https://host:8443/path") from None
     if parts.scheme not in _PORTS or not url.lower().startswith(f"{parts.scheme}://"):
         raise UsageError("the URL must begin with https:// or http://")
     if "@" in parts.netloc:
@@ -252,10 +252,10 @@ class Outgoing:
             async with self._open_session().post(
                 URL(url, encoded=True), data=body.encode(), headers=sent, timeout=limit, allow_redirects=False
             ) as answer:
-                return PostReply(answer.status, await _beginning(answer), answer.headers.get("retry-after"))
+                return PostReply(answer.status, await _read_beginning(answer), answer.headers.get("retry-after"))
         except _CLIENT_ERRORS as error:
             # Not chained from the error, which may hold the headers that were sent.
-            raise _meaning(error, timeout_seconds) from None
+            raise _handler_error(error, timeout_seconds) from None
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -272,7 +272,7 @@ class Outgoing:
         return self._session
 
 
-async def _beginning(answer: aiohttp.ClientResponse) -> str:
+async def _read_beginning(answer: aiohttp.ClientResponse) -> str:
     """The beginning of the body. The status already says what matters, so a body that breaks off counts as empty."""
     raw = b""
     try:
@@ -284,8 +284,8 @@ async def _beginning(answer: aiohttp.ClientResponse) -> str:
     return raw.decode("utf-8", "replace")
 
 
-def _meaning(error: Exception, timeout_seconds: float) -> HandlerError:
-    """The meaning of an error of the client: refused, never sent, or sent with an unknown outcome."""
+def _handler_error(error: Exception, timeout_seconds: float) -> HandlerError:
+    """The error for the engine: refused, never sent, or sent with an unknown outcome."""
     if isinstance(error, Inside) or isinstance(error.__cause__, Inside) or isinstance(error.__context__, Inside):
         return Permanent("the URL leads to an internal address", ErrorCode.FORBIDDEN)
     if isinstance(error, aiohttp.ClientConnectorDNSError):

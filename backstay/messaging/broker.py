@@ -1,7 +1,7 @@
-"""A process's share in a broker: what it consumes and what it publishes, each over a connection that is looked after.
+"""A process's side of a broker: it consumes over one connection and publishes over another, and watches both.
 
-Two connections, because a broker short of memory or disk stops reading from those that publish, and acknowledgements
-must not wait for that.
+There are two connections because a broker that is short of memory or disk stops reading from connections that publish,
+and acknowledgements must not wait for that.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 class SendResult(Enum):
     CONFIRMED = auto()  # it is in a queue
-    UNROUTABLE = auto()  # no queue wanted it, and it came back
-    REFUSED = auto()  # the broker said no
+    UNROUTABLE = auto()  # there is no queue for it, and it came back
+    REFUSED = auto()  # the broker refused it
     AWAY = auto()  # it was not sent
     UNKNOWN = auto()  # it was sent, and there was no answer
 
 
 class Publisher:
-    """One channel with confirms, and one beside it to ask whether anybody is there."""
+    """Publishes over one channel with confirms; a second channel checks that the broker answers."""
 
     def __init__(self, means: ConnectionMeans, broken: Callable[[str], None]) -> None:
         self.connection: AbstractConnection | None = None
@@ -54,7 +54,7 @@ class Publisher:
         await self._asking.exchange_declare(exchange, passive=True)
 
     async def send(self, outgoing: Sequence[OutgoingMessage]) -> list[SendResult]:
-        """One answer for each. Two messages of one id must not be in one call: the driver tells them apart by it."""
+        """One result for each message. The messages of one call must have different ids: the driver needs that."""
         channel = self._channel
         if channel is None or channel.is_closed or not outgoing:
             return [SendResult.AWAY] * len(outgoing)
@@ -112,7 +112,7 @@ def properties_of(message: OutgoingMessage, now_ms: int) -> "Basic.Properties":
 
 
 def _answer(task: "asyncio.Task[SendResult]") -> SendResult:
-    """An error is the connection's end, seen from a message that was under way."""
+    """An error means that the connection ended while the message was under way."""
     if not task.done() or task.cancelled():
         return SendResult.UNKNOWN
     error = task.exception()
@@ -128,20 +128,21 @@ class Broker:
     def __init__(
         self, means: ConnectionMeans, topology: Topology, wiped: Wiped | None = None, expected: bool = False
     ) -> None:
-        """`wiped` is called when what had been declared is gone; with `expected` that counts from the first look."""
+        """`wiped` is called when declared exchanges or queues are gone. With `expected` they should exist already at
+        the first look."""
         self.topology = topology
         self.means = means
         self._wiped = wiped
         self._expected = expected
-        self._owes_wiped = False  # messages were lost, and nobody has published them again yet
+        self._owes_wiped = False  # messages were lost, and `wiped` has not succeeded yet
         self._subscriptions: list[Subscription] = []
         self._consumed: set[str] = set()  # queues that were there once
         self._preparing = asyncio.Lock()
-        self._told: set[str] = set()  # differences that were told of
+        self._reported: set[str] = set()  # differences that were reported
         self._changed: list[Callable[[], None]] = []
         self._in: AbstractConnection | None = None
-        self._asking: Channel | None = None  # of the connection in: a question that is answered by no closes it
-        self._channel: Channel | None = None  # what is consumed comes over it
+        self._asking: Channel | None = None  # of the consuming connection, for questions: a "no" closes the channel
+        self._channel: Channel | None = None  # all messages are consumed over it
         self._consuming = Link("consume", means, self._open_consumers, self._check_consumers, self._in_changed)
         self._publishing = Link("publish", means, self._open_publisher, self._check_publisher, self._out_changed)
         self._publisher = Publisher(means, self._publishing.restart)
@@ -158,7 +159,7 @@ class Broker:
 
     @property
     def alive(self) -> bool:
-        """Whether messages come in: all that is consumed has its consumer."""
+        """Whether messages come in: every subscription has its consumer."""
         return self._consuming.up and all(subscription.channel is not None for subscription in self._subscriptions)
 
     @property
@@ -170,23 +171,23 @@ class Broker:
         """Called when `alive` or `publishing` may have changed."""
         self._changed.append(call)
 
-    # what comes in
+    # incoming messages
 
     def consume(self, subscription: Subscription) -> None:
-        """From now on, whenever the broker is there; its queue is declared if it is missing."""
+        """Consumes from now on, whenever the broker is reachable. A missing queue is declared."""
         self._subscriptions.append(subscription)
         self._consuming.nudge()
 
-    # what goes out
+    # outgoing messages
 
     async def publish_many(self, outgoing: Sequence[OutgoingMessage]) -> list[bool]:
-        """For each message whether the broker has confirmed that it is in a queue. Never raises for the broker's sake,
+        """For each message, whether the broker has confirmed that it is in a queue. It raises no errors of the broker,
         and returns within a bounded time. A queue of ours that is missing, or was deleted by hand, is declared."""
         answers = await self._publisher.send(outgoing)
         lost = [at for at, sent in enumerate(answers) if sent is SendResult.UNROUTABLE]
         places = {(outgoing[at].exchange, outgoing[at].routing_key) for at in lost}
         queues = {queue.name: queue for place in places for queue in self.topology.behind(*place)}
-        if queues and await self._declared([queues[name] for name in sorted(queues)]):
+        if queues and await self._declare_missing([queues[name] for name in sorted(queues)]):
             for at, sent in zip(lost, await self._publisher.send([outgoing[at] for at in lost]), strict=True):
                 answers[at] = sent
         return [sent is SendResult.CONFIRMED for sent in answers]
@@ -194,18 +195,18 @@ class Broker:
     async def publish(self, outgoing: OutgoingMessage) -> bool:
         return (await self.publish_many([outgoing]))[0]
 
-    async def _declared(self, queues: Sequence[Queue]) -> bool:
+    async def _declare_missing(self, queues: Sequence[Queue]) -> bool:
         connection = self._publisher.connection
         if connection is None:
             return False
         try:
-            self._tell(await declare(connection, (), queues))
+            self._report(await declare(connection, (), queues))
         except Exception as error:
             self._publishing.restart(reason_of(error))
             return False
         return True
 
-    # looking after both connections
+    # both connections
 
     async def _prepare(self, connection: "AbstractConnection") -> None:
         """One connection after the other, so that a wipe is reported once."""
@@ -213,19 +214,20 @@ class Broker:
             await self._declare_all(connection)
 
     async def _declare_all(self, connection: "AbstractConnection") -> None:
-        """Declares what there should be, and notices when it had been there before and is gone."""
+        """Declares the exchanges and queues, and notices if earlier ones are gone."""
         await self._notice_wipe(connection)
         topology = self.topology
         consumed = [subscription.queue for subscription in self._subscriptions]
         fixed = {queue.name for queue in topology.fixed_queues}
         own = [queue for queue in consumed if queue.name not in fixed]
-        self._tell(await declare(connection, topology.exchanges, (*topology.fixed_queues, *own)))
+        self._report(await declare(connection, topology.exchanges, (*topology.fixed_queues, *own)))
         self._expected = True
         self._consumed.update(queue.name for queue in consumed)
         self._pay_wiped()
 
     async def _notice_wipe(self, connection: "AbstractConnection") -> None:
-        """Before anything is declared: should the connection break in the middle of it, nobody could tell any more."""
+        """Must run before anything is declared: if the connection breaks in between, the wipe could not be seen any
+        more."""
         wiped = self._expected and not await has_exchange(connection, self.topology.work)
         wiped = wiped or not await have_queues(connection, sorted(self._consumed))
         if wiped:
@@ -255,9 +257,9 @@ class Broker:
     async def _open_consumers(self, connection: "AbstractConnection") -> None:
         await self._prepare(connection)
         self._in, self._asking = connection, await open_channel(connection)
-        self._channel = await open_channel(connection)  # for all: a broker allows some 2,000, and handlers may be more
+        self._channel = await open_channel(connection)  # one for all: a broker allows about 2,000 channels
         for subscription in self._subscriptions:
-            if subscription.queue.name in self._consumed:  # one that came just now has no queue yet
+            if subscription.queue.name in self._consumed:  # a new subscription has no queue yet
                 await subscription.open(self._channel)
 
     async def _check_consumers(self) -> None:
@@ -266,7 +268,7 @@ class Broker:
             return
         for subscription in list(self._subscriptions):
             if subscription.channel is None:
-                self._tell(await declare(connection, (), [subscription.queue]))
+                self._report(await declare(connection, (), [subscription.queue]))
                 await subscription.open(channel)
                 self._consumed.add(subscription.queue.name)
                 self._tell_changed()
@@ -288,8 +290,8 @@ class Broker:
         for call in self._changed:
             call()
 
-    def _tell(self, differences: Sequence[tuple[str, str]]) -> None:
+    def _report(self, differences: Sequence[tuple[str, str]]) -> None:
         for name, reason in differences:
-            if name not in self._told:
-                self._told.add(name)
+            if name not in self._reported:
+                self._reported.add(name)
                 self.means.emit(Trouble("broker", f"{name} differs from the present declaration: {reason}"))

@@ -1,4 +1,5 @@
-"""A process's share in a broker, if it has one: connections, hints out of the outbox, and hints for its worker."""
+"""Runs a process with the broker of its settings, if there is one: connections, hints from the outbox, and hints for
+its worker."""
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 BOUNDS_SECONDS: Final = 60.0
 AWAY_SECONDS: Final = 1.0  # the same, while there is no connection
 BOUNDS_MS: Final = 50_000  # between two looks at the dead queue, by any process
-# Its oldest message is looked at so often before it is too old: a quorum queue counts each look as a failed delivery,
-# and drops what has had too many.
+# How often the oldest message is looked at before it is too old. Not more often, because a quorum queue counts each
+# look as a failed delivery, and drops a message after too many of them.
 AGE_LOOKS: Final = 100
 REPUBLISH_MS: Final = 60_000  # within which all processes that had a connection notice that the broker was wiped
 
@@ -37,11 +38,11 @@ def topology_of(settings: Settings) -> Topology:
 
 
 class Republishing:
-    """Writes hints again for all ready items when the broker has lost them: many processes notice, one does it."""
+    """Writes hints again for all ready items when the broker has lost them. Many processes notice it; one does it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._mine = False  # it was begun here, and has not come to its end
+        self._mine = False  # it began in this process, and has not ended
 
     async def __call__(self) -> None:
         self._mine = self._mine or await self._store.duties.take("republish", REPUBLISH_MS)
@@ -51,7 +52,7 @@ class Republishing:
 
 
 class DeadQueueBounds:
-    """Keeps the dead queue within its bounds: many processes look, one does it, and tells what it dropped."""
+    """Keeps the dead queue within its bounds. Many processes look; one does it, and reports the dropped messages."""
 
     def __init__(self, store: Store, broker: Broker) -> None:
         self._duties = store.duties
@@ -86,7 +87,7 @@ class DeadQueueBounds:
             if await self._duties.take("dead queue age", max(age_ms // AGE_LOOKS, BOUNDS_MS)):
                 self._tell(await queue.drop_expired(age_ms), "age")
         except NotAllowed:
-            return  # a replay is under way: the next look does it
+            return  # a replay is running; the next look does it
 
     def _tell(self, messages: int, bound: Literal["count", "age"]) -> None:
         if messages:
@@ -95,8 +96,8 @@ class DeadQueueBounds:
 
 @asynccontextmanager
 async def broker_here(app: Backstay, client: Client, watch: LinkWatch = WATCH) -> AsyncIterator[Broker | None]:
-    """While the block runs there is the broker that the settings name. If it is away, it is called for until it comes:
-    the block runs all the same."""
+    """While the block runs, there is a connection to the broker of the settings. If the broker is not reachable, the
+    block runs nevertheless, and the connection is tried again and again."""
     url = app.settings.broker_url
     if url is None:
         yield None
@@ -104,7 +105,7 @@ async def broker_here(app: Backstay, client: Client, watch: LinkWatch = WATCH) -
     require_aio_pika()
     check_url(url)
     tasks = Tasks()
-    # With the sink open somebody has declared the exchanges before: if they are not there, the broker was wiped.
+    # If the sink is open, the exchanges were declared before: if they are missing, the broker was wiped.
     expected = await client.store.outbox.is_open()
     means = ConnectionMeans(url, "backstay", client.clock, tasks, new_random(), app.bus.emit, watch)
     broker = Broker(means, topology_of(app.settings), Republishing(client.store), expected)
@@ -122,7 +123,7 @@ async def broker_here(app: Backstay, client: Client, watch: LinkWatch = WATCH) -
 async def dispatching(
     app: Backstay, client: Client, broker: Broker | None, concurrency: int
 ) -> AsyncIterator[Consumer | None]:
-    """While the block runs hints leave for the broker, and the worker is given those that come in."""
+    """While the block runs, hints are published to the broker, and the worker gets those that come in."""
     if broker is None:
         yield None
         return

@@ -27,7 +27,7 @@ UNREAD_HEADER: Final = "x-backstay-was-properties"  # flags and properties as th
 
 
 def read_leniently() -> None:
-    """From now on a message whose properties cannot be read comes without them, but for one header that holds them."""
+    """From now on, a message with unreadable properties is received without them; one header holds their bytes."""
     Basic.Properties.unmarshal = _unmarshal  # type: ignore[assignment,method-assign]
 
 
@@ -52,7 +52,7 @@ URL_HINT: Final = "write amqp://user:password@host:5672/vhost, with special char
 
 
 def require_aio_pika() -> None:
-    """RabbitMQ is an extra: without its driver there is one thing to do, and it is said."""
+    """Raises an error that says what to install, if the driver of RabbitMQ is missing."""
     if find_spec("aio_pika") is None:
         raise UsageError("RabbitMQ needs aio-pika", hint="pip install 'backstay[rabbitmq]'")
 
@@ -66,7 +66,7 @@ def check_url(url: str) -> None:
     except ValueError:
         fine = False
     if not fine:
-        raise UsageError("the broker's URL cannot be read", hint=URL_HINT)
+        raise UsageError("the broker's URL is not valid", hint=URL_HINT)
 
 
 def show_url(url: str) -> str:
@@ -77,11 +77,11 @@ def show_url(url: str) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """What went wrong, on one line. The driver's errors hold no password: URLs are checked before it sees them."""
+    """The error on one line. The driver's errors contain no password, because URLs are checked before."""
     if isinstance(error, TimeoutError):
         return "the broker did not answer in time"
-    said = ": ".join(str(part) for part in error.args if part not in (None, "")) or type(error).__name__
-    return one_line(said, REASON_CHARACTERS_MAX)
+    text = ": ".join(str(part) for part in error.args if part not in (None, "")) or type(error).__name__
+    return one_line(text, REASON_CHARACTERS_MAX)
 
 
 async def open_connection(url: str, name: str) -> "AbstractConnection":
@@ -97,10 +97,10 @@ async def open_connection(url: str, name: str) -> "AbstractConnection":
         async with asyncio.timeout(CONNECT_SECONDS):
             return await aio_pika.connect(_with_heartbeat(url), client_properties={"connection_name": name})
     except aio_pika.exceptions.InvalidFrameError as error:
-        # All that the driver makes of it: the broker closed the connection when it was asked for the vhost.
+        # This is how the driver reports that the broker closed the connection because of the vhost.
         vhost = unquote(urlsplit(url).path[1:]) or "/"
-        said = f"refuses the vhost {vhost!r}: it does not exist, or the account may not use it"
-        raise BrokerUnreachable(f"the broker at {show_url(url)} {said}", hint=VHOST_HINT) from error
+        refusal = f"refuses the vhost {vhost!r}: it does not exist, or the account may not use it"
+        raise BrokerUnreachable(f"the broker at {show_url(url)} {refusal}", hint=VHOST_HINT) from error
     except (aio_pika.exceptions.AuthenticationError, aio_pika.exceptions.ProbableAuthenticationError) as error:
         raise BrokerUnreachable(_unreachable(url, error), hint=ACCOUNT_HINT) from error
     except (OSError, TimeoutError, aio_pika.exceptions.AMQPError, ValueError, RuntimeError) as error:
@@ -120,7 +120,7 @@ def _with_heartbeat(url: str) -> str:
 
 
 async def close_connection(connection: "AbstractConnection") -> None:
-    """Politely for a moment; a peer that does not answer is left."""
+    """Closes a connection; if the broker does not answer in time, it is dropped."""
     with suppress(Exception):
         async with asyncio.timeout(CLOSE_SECONDS):
             await connection.close()
@@ -128,15 +128,15 @@ async def close_connection(connection: "AbstractConnection") -> None:
 
 @asynccontextmanager
 async def connect_once(url: str, name: str = "backstay") -> "AsyncIterator[AbstractConnection]":
-    """For one errand; what the broker has against it is said as our own errors are."""
+    """A connection for one task; errors of the broker are raised as our own errors."""
     connection = await open_connection(url, name)
     from aiormq.exceptions import AMQPError, ChannelAccessRefused
 
     try:
         yield connection
     except ChannelAccessRefused as error:
-        said = f"the broker's account lacks a permission: {reason_of(error)}"
-        raise NotAllowed(said, hint="see Rights in docs/rabbitmq.md") from error
+        message = f"the broker's account lacks a permission: {reason_of(error)}"
+        raise NotAllowed(message, hint="see Rights in docs/rabbitmq.md") from error
     except (AMQPError, ConnectionError) as error:
         raise BrokerUnreachable(f"the broker at {show_url(url)} disconnected: {reason_of(error)}") from error
     finally:
@@ -145,12 +145,12 @@ async def connect_once(url: str, name: str = "backstay") -> "AsyncIterator[Abstr
 
 BACKOFF_SECONDS: Final = 0.5
 BACKOFF_SECONDS_MAX: Final = 30.0
-STEADY_SECONDS: Final = 10.0  # a connection that lived for so long was a good one
+STEADY_SECONDS: Final = 10.0  # a connection that lived this long counts as good
 
 
 @dataclass(frozen=True, slots=True)
 class LinkWatch:
-    """How often a connection is asked, and how long it may take."""
+    """How often a connection is checked, and how long each step may take."""
 
     every_seconds: float = 3.0
     answer_seconds: float = 5.0
@@ -164,10 +164,10 @@ WATCH: Final = LinkWatch()
 
 @dataclass(frozen=True, slots=True)
 class ConnectionMeans:
-    """What every connection of a process shares."""
+    """The parts that all connections of a process share."""
 
     url: str
-    name: str  # as the broker's pages show it
+    name: str  # as the broker's management pages show it
     clock: Clock
     tasks: Tasks
     rng: Random
@@ -176,26 +176,27 @@ class ConnectionMeans:
 
 
 class Broken(Exception):
-    """The connection is not what it should be."""
+    """The connection does not work as it should."""
 
 
 class Link:
-    """One life: start, stop. `opened` makes a new connection ready, `checked` asks it whether all is well."""
+    """Keeps one connection alive. One life: start, stop. `prepare` makes a new connection ready, and `check` raises if
+    something is wrong with it."""
 
     def __init__(
         self,
         role: str,
         means: ConnectionMeans,
-        opened: "Callable[[AbstractConnection], Awaitable[None]]",
-        checked: Callable[[], Awaitable[None]],
-        changed: Callable[[], None],
+        prepare: "Callable[[AbstractConnection], Awaitable[None]]",
+        check: Callable[[], Awaitable[None]],
+        note_change: Callable[[], None],
     ) -> None:
         self.role = role
         self.up = False
         self._means = means
-        self._opened = opened
-        self._checked = checked
-        self._changed = changed
+        self._prepare = prepare
+        self._check = check
+        self._note_change = note_change
         self._look = asyncio.Event()
         self._broken = ""
         self._failures = 0
@@ -237,11 +238,11 @@ class Link:
         try:
             async with asyncio.timeout(means.watch.open_seconds):
                 connection = await open_connection(means.url, f"{means.name} {self.role}")
-                connection.close_callbacks.add(self._closed)
-                await self._opened(connection)
+                connection.close_callbacks.add(self._note_closed)
+                await self._prepare(connection)
             self._set_up(True)
             means.emit(BrokerConnected(self.role))
-            await self._watched()
+            await self._watch()
             return self._broken
         except Exception as error:
             return self._broken or reason_of(error)
@@ -250,24 +251,24 @@ class Link:
             if connection is not None:
                 await close_connection(connection)
 
-    async def _watched(self) -> None:
+    async def _watch(self) -> None:
         watch = self._means.watch
         while not self._broken:
             await wait_for_event(self._look, watch.every_seconds)
             self._look.clear()
             if not self._broken:
                 async with asyncio.timeout(watch.answer_seconds):
-                    await self._checked()
+                    await self._check()
 
-    def _closed(self, _: object, error: BaseException | None) -> None:
+    def _note_closed(self, _: object, error: BaseException | None) -> None:
         self.restart(reason_of(error) if error is not None else "the connection was closed")
 
     def _set_up(self, up: bool) -> None:
         if self.up != up:
             self.up = up
-            self._changed()
+            self._note_change()
 
     def _backoff(self) -> float:
-        """Doubles from one failure to the next; no two processes come back in step."""
+        """The wait doubles with each failure, and is random, so that processes do not all come back at once."""
         top: float = min(BACKOFF_SECONDS * 2 ** min(self._failures - 1, 16), self._means.watch.backoff_seconds_max)
         return top * self._means.rng.uniform(0.5, 1.0)

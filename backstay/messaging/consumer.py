@@ -1,7 +1,7 @@
 """Hints for a worker: messages held until the items they name were in a committed claim, then acknowledged.
 
-What cannot be used goes to the dead queue with its reason; what came too early goes back to wait for the rest. Either
-is acknowledged only when the broker has confirmed the copy, so nothing is ever dropped or looped.
+A message that cannot be used goes to the dead queue with its reason; a message that came too early goes back to wait.
+Both are acknowledged only when the broker has confirmed the copy, so that no message is lost.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from backstay.messaging.messages import OutgoingMessage, Poison, Work, read_work
 from backstay.messaging.queues import MessageDelivery, Subscription
 from backstay.messaging.topology import PRIORITY_MAX
 
-PREFETCH_MAX: Final = 100  # messages of one handler in hand, of up to 50 items each
+PREFETCH_MAX: Final = 100  # held messages of one handler, of up to 50 items each
 TEND_SECONDS: Final = 1.0
 
-# Which of these items there are.
-Known = Callable[[Sequence[int]], Awaitable[Collection[int]]]
+# Returns those of these items that exist.
+FindItems = Callable[[Sequence[int]], Awaitable[Collection[int]]]
 
 
 class Consumer:
@@ -35,26 +35,25 @@ class Consumer:
         broker: Broker,
         handlers: Callable[[], Iterable[str]],
         concurrency: int,
-        known: Known,
+        find_items: FindItems,
     ) -> None:
         self._broker = broker
         self._means = broker.means
         self._handlers = handlers
         self._prefetch = min(max(concurrency, 1), PREFETCH_MAX)
-        self._known = known
+        self._find_items = find_items
         self._consumed: set[str] = set()
         self._hands: dict[int, HeldMessages[MessageDelivery]] = {
             priority: HeldMessages() for priority in range(PRIORITY_MAX, -1, -1)
         }
-        self._wake: Callable[[], None] = _nothing
+        self._wake: Callable[[], None] = _ignore
         self._over: list[MessageDelivery] = []  # to be acknowledged
-        self._missed: list[MessageDelivery] = []  # none of whose items could be claimed: to be looked up
-        self._moves: list[
-            tuple[MessageDelivery, OutgoingMessage, str]
-        ] = []  # to be published elsewhere, then acknowledged
+        self._missed: list[MessageDelivery] = []  # to be looked up, because none of their items could be claimed
+        # To be published elsewhere, then acknowledged.
+        self._moves: list[tuple[MessageDelivery, OutgoingMessage, str]] = []
         self._something_over, self._something_moves = asyncio.Event(), asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
-        broker.when_changed(self._changed)
+        broker.when_changed(self._note_change)
 
     def start(self) -> None:
         self._subscribe()
@@ -62,14 +61,14 @@ class Consumer:
         self._loops = [spawn(self._tend()), spawn(self._move())]
 
     async def stop(self) -> None:
-        """What has served is acknowledged; what is in hand is delivered again, to others."""
+        """Acknowledges the messages that are done; the broker delivers the held ones again, to other workers."""
         await cancel_until_ended(self._loops)
-        with suppress(TimeoutError):  # a connection that hangs is not waited for: it comes again
+        with suppress(TimeoutError):  # if the connection hangs, the broker delivers the messages again
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._acknowledge()
         self._note_loss()
 
-    # what the worker sees
+    # for the worker
 
     @property
     def alive(self) -> bool:
@@ -79,7 +78,7 @@ class Consumer:
         self._wake = wake
 
     def take(self, handler: str, n: int) -> list[int]:
-        """The highest priority first; an item may be named twice, and is given once."""
+        """The highest priority first. An item that is named twice is returned once."""
         items: dict[int, None] = {}
         for hand in self._hands.values():
             if len(items) < n and len(hand):
@@ -95,16 +94,16 @@ class Consumer:
                 self._missed += over.missed
         self._something_over.set()
 
-    # what the broker brings
+    # incoming messages
 
     def _subscribe(self) -> None:
-        """A lane may open while the worker runs."""
+        """Subscribes to the queues of all handlers; a lane may open while the worker runs."""
         for handler in self._handlers():
             if handler not in self._consumed:
                 self._consumed.add(handler)
                 queue = self._broker.topology.work_queue(handler)
-                arrived = partial(self._receive, handler)
-                self._broker.consume(Subscription(queue, self._prefetch, arrived, self._note_loss))
+                receive = partial(self._receive, handler)
+                self._broker.consume(Subscription(queue, self._prefetch, receive, self._note_loss))
 
     def _receive(self, handler: str, delivery: MessageDelivery) -> None:
         message, topology = delivery.message, self._broker.topology
@@ -125,14 +124,14 @@ class Consumer:
         self._something_moves.set()
 
     def _note_loss(self) -> None:
-        """The broker delivers again what was in hand; it could not be acknowledged any more."""
+        """The held messages cannot be acknowledged any more; the broker delivers them again."""
         for hand in self._hands.values():
             hand.clear()
 
-    def _changed(self) -> None:
+    def _note_change(self) -> None:
         self._wake()
 
-    # what goes back
+    # acknowledgements and moves
 
     async def _tend(self) -> None:
         while True:
@@ -149,13 +148,13 @@ class Consumer:
             await self._over.pop().ack()
 
     async def _look_up(self) -> None:
-        """Messages none of whose items could be claimed: the copy of one that was served, or about nothing. While the
-        database is away nobody can tell which, and they are kept: of what is about nothing none is dropped."""
+        """Looks up the items of messages that no claim could win: such a message is a copy of an earlier one, or its
+        items do not exist. While the database is not reachable, the messages are kept."""
         missed = {delivery: read_work(delivery.message) for delivery in self._missed if delivery.open}
         wanted = sorted({item for work in missed.values() if isinstance(work, Work) for item in work.items})
         self._missed.clear()
         try:
-            known = frozenset(await self._known(wanted) if wanted else ())
+            known = frozenset(await self._find_items(wanted) if wanted else ())
         except Exception as error:
             self._missed.extend(missed)
             self._means.emit(Trouble("look-up of hinted items", f"{type(error).__name__}: {error}"))
@@ -177,7 +176,7 @@ class Consumer:
             self._moves = []
             if not moves:
                 continue
-            # One message may be here twice, and the driver tells them apart by their ids.
+            # A message may be here twice, but the driver needs different ids in one call.
             unlike = list({outgoing.message_id or str(at): at for at, (_, outgoing, _) in enumerate(moves)}.values())
             confirmed = await self._broker.publish_many([moves[at][1] for at in unlike])
             gone = {at for at, sent in zip(unlike, confirmed, strict=True) if sent}
@@ -189,5 +188,5 @@ class Consumer:
             self._moves.extend(move for at, move in enumerate(moves) if at not in gone)
 
 
-def _nothing() -> None:
+def _ignore() -> None:
     return None

@@ -1,4 +1,4 @@
-"""The judge of a replay of dead messages: the database decides what becomes of each."""
+"""The judge of a replay of dead messages: it decides about each message by the state of its items in the database."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,19 +25,19 @@ from backstay.store.dead_letters import LetterFilter, ReplayRequest
 from backstay.store.item_views import NamedItem
 from backstay.store.store import Store
 
-# What is counted: messages in the first line, items in the second.
+# The names of the counts: of messages in the first line, of items in the second.
 MESSAGES: Final = ("seen", "chosen", "callbacks", "poison", "left")
 ITEMS: Final = ("replayed", "published", "done", "refused", "unknown")
-REASONS_MAX: Final = 20  # different ones that are told of, so that memory does not grow with the queue
+REASONS_MAX: Final = 20  # different reasons that are reported, so that memory does not grow with the queue
 
 
 class Choice(NamedTuple):
-    """Which messages: that name one item, that are dead for a reason; without either, all."""
+    """The messages to replay: those that name one item, or are dead for a reason; without either, all."""
 
     item: int | None = None
     reason: str | None = None
 
-    def of(self, message: Incoming, said: Work | TaggedCallback | Poison) -> bool:
+    def includes(self, message: Incoming, said: Work | TaggedCallback | Poison) -> bool:
         if self.reason is not None and self.reason.casefold() not in dead_reason(message).casefold():
             return False
         match said:
@@ -53,15 +53,15 @@ class Choice(NamedTuple):
 
 
 class DeadMessages:
-    """The judge of a replay. `counts` tells what it decided, `reasons` why messages are poison.
+    """The judge of a replay. `counts` has the numbers of its decisions, `reasons` why messages are unreadable.
 
-    A failed item is queued again, as in any replay of dead letters. A queued item is announced again. An item that has
-    ended, or is running, needs nothing. A remote worker's callback goes back to the readers of callbacks, who judge it
-    again. Unreadable messages stay, and so do messages of items that cannot be retried now.
+    A failed item is queued again, as in any replay of dead letters. For a queued item, a new hint is published. An item
+    that has ended, or is running, needs nothing. A remote worker's callback goes back to the callback queue, where it
+    is judged again. Unreadable messages stay, and so do messages of items that cannot be retried now.
     """
 
     def __init__(self, store: Store, topology: Topology, choice: Choice, who: str | None) -> None:
-        """Without a `who` it only counts, and everything stays."""
+        """Without `who` it only counts, and all messages stay."""
         self._store = store
         self._topology = topology
         self._choice = choice
@@ -70,18 +70,18 @@ class DeadMessages:
         self.reasons: Counter[str] = Counter()
 
     async def __call__(self, window: Sequence[Incoming]) -> Sequence[Verdict]:
-        chosen = [self._chosen(message) for message in window]
+        chosen = [self._choose(message) for message in window]
         named = {item for said in chosen if isinstance(said, Work) for item in self._choice.items_of(said)}
         before = await self._store.item_views.by_ids(named) if named else {}
         after = await self._replay(before)
         verdicts = [self._verdict(message, said, before, after) for message, said in zip(window, chosen, strict=True)]
         return verdicts if self._who is not None else [Verdict(message.body) for message in window]
 
-    def _chosen(self, message: Incoming) -> Work | TaggedCallback | None:
-        """What is to be replayed; None: it stays as it is."""
+    def _choose(self, message: Incoming) -> Work | TaggedCallback | None:
+        """The content to replay; None: the message stays as it is."""
         self.counts["seen"] += 1
         said = _read(message)
-        if not self._choice.of(message, said):
+        if not self._choice.includes(message, said):
             self.counts["left"] += 1
             return None
         self.counts["chosen"] += 1
@@ -144,7 +144,7 @@ class DeadMessages:
         return Verdict(self._rest(message, work, stay), [self._hint(work, *named) for named in queued.items()])
 
     def _rest(self, message: Incoming, work: Work, stay: Sequence[int]) -> bytes | None:
-        """What stays of a message: all of it, nothing, or the same without the items that are settled."""
+        """The part of a message that stays: all of it, nothing, or the message without the items that are settled."""
         if not stay:
             return None
         if len(stay) == len(work.items):

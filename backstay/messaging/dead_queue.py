@@ -1,7 +1,7 @@
-"""The broker's dead queue: a replay that shows its messages to a judge, and the bounds that it keeps.
+"""The broker's dead queue: a replay that shows its messages to a judge, and the deletion of the oldest messages.
 
-The bounds are not the queue's own arguments: a broker refuses other arguments for a queue that is there, and it does
-not say what it drops."""
+Its bounds are not arguments of the queue: a broker refuses other arguments for an existing queue, and it does not
+report the messages that it drops."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -25,14 +25,14 @@ from backstay.messaging.messages import (
     OutgoingMessage,
     writable_headers,
 )
-from backstay.messaging.queues import QueueDepth, declare, depth_of, incoming
+from backstay.messaging.queues import QueueDepth, declare, depth_of, read_incoming
 from backstay.messaging.topology import Topology
 
 WINDOW_MESSAGES: Final = 100  # that are moved at a time
 PREFETCH_MESSAGES: Final = 2 * WINDOW_MESSAGES  # in hand at most, whatever the queue holds
 ANSWER_SECONDS: Final = 30.0  # for the broker to take or confirm something
-IDLE_SECONDS: Final = 3.0  # without a message, although there should be one: somebody else took it
-CLEARED_TRIES: Final = 20  # for the broker to notice that the one before us is gone
+IDLE_SECONDS: Final = 3.0  # without a message, although there should be one: another consumer took it
+CLEARED_TRIES: Final = 20  # until the broker notices that the replay before this one is gone
 CLEARED_SECONDS: Final = 0.1
 BROKER_REASON_HEADER: Final = "x-first-death-reason"
 # The broker would act on these headers when a copy is published, and send it to further queues.
@@ -40,12 +40,12 @@ MEANT_FOR_THE_BROKER: Final = ("CC", "BCC")
 RENAMED: Final = "x-backstay-was-"
 DELIVERY_COUNT_HEADER: Final = "x-delivery-count"  # what a quorum queue says of itself
 DEATHS_HEADER: Final = "x-death"  # the broker's own record of what it set aside, and when
-UNDATED_MAX: Final = 10_000  # messages without a time that are looked behind
-CLOCKS_MS_MAX: Final = 86_400_000  # that clocks may differ: a time later than that is no time
+UNDATED_MAX: Final = 10_000  # messages without a time that one look may pass
+CLOCKS_MS_MAX: Final = 86_400_000  # clocks may differ by this; a later time is not valid
 
 
 class Verdict(NamedTuple):
-    """What becomes of a dead message: what stays of it, and what is published instead: hints, or a callback."""
+    """The decision about a dead message: the body that stays, and the messages to publish: hints, or a callback."""
 
     stays: bytes | None
     again: Sequence[OutgoingMessage] = ()
@@ -56,12 +56,12 @@ _Letter = tuple[str, str, bytes, Basic.Properties]  # exchange, routing key, bod
 
 
 def dead_reason(message: Incoming) -> str:
-    """Why a message is in the dead queue: as Backstay wrote it down, or as the broker did."""
+    """Why a message is in the dead queue: as Backstay or the broker wrote it into its headers."""
     return str(message.headers.get(REASON_HEADER) or message.headers.get(BROKER_REASON_HEADER) or "")
 
 
 class DeadQueue:
-    """The dead queue of one topology over one connection, for one errand."""
+    """The dead queue of one topology over one connection, for one replay or deletion."""
 
     def __init__(self, connection: AbstractConnection, topology: Topology, clock: Clock) -> None:
         self._connection = connection
@@ -70,7 +70,7 @@ class DeadQueue:
         self._dead = topology.dead
         self._aside = f"{topology.dead}.aside"
         self._arguments: dict[str, Any] = dict(topology.dead_queue.arguments)
-        self._ready: set[str] = set()  # queues that are there for what is published again
+        self._ready: set[str] = set()  # queues that exist, for messages that are published again
 
     async def replay(self, judge: Judge) -> None:
         """Shows every message to the judge once, and follows its verdict."""
@@ -79,7 +79,7 @@ class DeadQueue:
                 if await self._depth(self._dead) is not None:
                     await self._replay(judge)
         except aiormq.ChannelAccessRefused:
-            raise  # it is there, and the next try would end the same
+            raise  # the next try would fail as well
         except (aiormq.AMQPError, aiormq.ChannelInvalidStateError, ConnectionError, TimeoutError) as error:
             hint = "nothing is lost: run the same command again"
             raise BrokerUnreachable(
@@ -88,7 +88,7 @@ class DeadQueue:
 
     async def _replay(self, judge: Judge) -> None:
         await self._declare_aside()
-        await self._cleared()
+        await self._wait_until_cleared()
         await self._move_back()
         await self._move(self._dead, self._aside, await self._count(self._dead), judge)
         await self._move_back()
@@ -96,15 +96,15 @@ class DeadQueue:
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
-        """A queue that only one connection can have, and that is gone with it, is the sign of who replays or
-        trims."""
+        """Only one process at a time replays or deletes. The lock is an exclusive queue: only one connection can
+        declare it, and it disappears with that connection."""
         async with self._channel() as channel:
             try:
                 name = f"{self._aside}.lock"
                 await channel.queue_declare(name, exclusive=True, auto_delete=True, timeout=ANSWER_SECONDS)
             except aiormq.ChannelLockedResource:
-                said = f"another process replays messages of {self._dead} or removes old ones"
-                raise NotAllowed(said, hint="wait until it ends") from None
+                message = f"another process replays messages of {self._dead} or removes old ones"
+                raise NotAllowed(message, hint="wait until it ends") from None
             yield
             await channel.queue_delete(name, timeout=ANSWER_SECONDS)
 
@@ -128,8 +128,8 @@ class DeadQueue:
         return 0 if depth is None else depth.messages
 
     async def _declare_aside(self) -> None:
-        """The queue aside, and an exchange that reaches it and the dead queue alone: others may have bound theirs to
-        the exchange of dead messages, and an account may not write to the broker's own."""
+        """Declares the temporary queue, and an exchange that reaches only it and the dead queue. The exchange of dead
+        messages may have bindings of users, and an account may not write to the broker's default exchange."""
         missing = await self._depth(self._aside) is None
         async with self._channel() as channel, asyncio.timeout(ANSWER_SECONDS):
             await channel.exchange_declare(self._aside, exchange_type="direct", durable=True)
@@ -138,8 +138,9 @@ class DeadQueue:
             for queue in (self._aside, self._dead):
                 await channel.queue_bind(queue, self._aside, queue)
 
-    async def _cleared(self) -> None:
-        """Waits a little for the consumers of one that was killed to go: what they had in hand comes back with that."""
+    async def _wait_until_cleared(self) -> None:
+        """Waits a little until the consumers of a killed replay are gone: then the messages that they held come
+        back."""
         for _ in range(CLEARED_TRIES):
             depths = [await self._depth(queue) for queue in (self._dead, self._aside)]
             if not any(depth.consumers for depth in depths if depth is not None):
@@ -151,14 +152,14 @@ class DeadQueue:
             await self._move(self._aside, self._dead, messages)
 
     async def _drop_aside(self) -> None:
-        """Deletes the temporary queue if it is empty. A quorum queue cannot be asked for that, and stays."""
+        """Deletes the temporary queue if it is empty. A quorum queue does not support that, and stays."""
         async with self._channel() as channel, asyncio.timeout(ANSWER_SECONDS):
             await channel.exchange_delete(self._aside)
             if self._arguments.get("x-queue-type") != "quorum":
                 await channel.queue_delete(self._aside, if_unused=True, if_empty=True)
 
     async def _move(self, source: str, target: str, messages: int, judge: Judge | None = None) -> None:
-        """Moves so many messages in their order, a window at a time; with a judge, by its verdicts."""
+        """Moves this number of messages in their order, a window at a time; with a judge, by its verdicts."""
         arrived: asyncio.Queue[DeliveredMessage] = asyncio.Queue()  # the prefetch is its bound
 
         async def keep(message: DeliveredMessage) -> None:
@@ -174,15 +175,16 @@ class DeadQueue:
                 moved += len(window)
                 await self._pass_on(channel, window, target, judge)
             await channel.basic_cancel(consumer.consumer_tag or "", timeout=ANSWER_SECONDS)
-            # What came too much moves as well: handed back, it would count as a failed delivery in a quorum queue.
+            # Extra messages are moved as well: if they were returned, a quorum queue would count a failed delivery.
             while rest := await _window(arrived, WINDOW_MESSAGES, wait=False):
                 await self._pass_on(channel, rest, target, None)
 
     async def _pass_on(
         self, channel: Channel, window: Sequence[DeliveredMessage], target: str, judge: Judge | None
     ) -> None:
-        """Copies first, in one batch with confirms; the originals are acknowledged when all of it was confirmed."""
-        shown = [incoming(raw) for raw in window] if judge else []
+        """Publishes copies, in one batch with confirms; the originals are acknowledged when all copies are
+        confirmed."""
+        shown = [read_incoming(raw) for raw in window] if judge else []
         verdicts = await judge(shown) if judge else [Verdict(bytes(raw.body)) for raw in window]
         now_ms = self._clock.now_ms()
         letters: list[_Letter] = []
@@ -196,7 +198,7 @@ class DeadQueue:
             await channel.basic_ack(window[-1].delivery_tag or 0, multiple=True)
 
     async def _make_ready(self, again: Sequence[OutgoingMessage]) -> None:
-        """The queue of a handler that had no workers for long may be gone."""
+        """Declares missing queues: the queue of a handler without workers is gone after some time."""
         topology = self._topology
         behind = {queue.name: queue for one in again for queue in topology.behind(one.exchange, one.routing_key)}
         missing = [queue for name, queue in sorted(behind.items()) if name not in self._ready]
@@ -205,7 +207,7 @@ class DeadQueue:
             self._ready.update(behind)
 
     async def drop_oldest(self, messages: int) -> int:
-        """Drops so many messages, the oldest first; returns how many it dropped."""
+        """Drops this number of messages, the oldest first; returns how many it dropped."""
         dropped = 0
         async with self._alone(), self._channel() as channel:
             while (wanted := min(WINDOW_MESSAGES, messages - dropped)) > 0:
@@ -213,12 +215,12 @@ class DeadQueue:
                     await channel.basic_ack(tags[-1], multiple=True)
                     dropped += len(tags)
                 if len(tags) < wanted:
-                    break  # somebody else took the rest
+                    break  # another consumer took the rest
         return dropped
 
     async def drop_expired(self, age_ms: int) -> int:
-        """Drops the messages at the head that are older than that; returns how many it dropped. A message without a
-        time is older than what is behind it. What is not dropped goes back to its place."""
+        """Drops the messages at the head that are older than `age_ms`; returns how many it dropped. A message without a
+        time counts as older than the messages behind it. The other messages go back to their places."""
         now_ms, dropped = self._clock.now_ms(), 0
         undated: list[int] = []
         async with self._alone(), self._channel() as channel:
@@ -237,8 +239,8 @@ class DeadQueue:
         return dropped
 
     async def _take(self, channel: Channel, messages: int) -> list[int]:
-        """The delivery tags of the oldest messages. Not one too many is taken: handed back, it would count as a failed
-        delivery in a quorum queue."""
+        """The delivery tags of the oldest messages. No more are taken: if one were returned, a quorum queue would count
+        a failed delivery."""
         tags: list[int] = []
         all_taken = asyncio.Event()
 
@@ -257,7 +259,7 @@ class DeadQueue:
 async def _window(
     arrived: "asyncio.Queue[DeliveredMessage]", messages: int, wait: bool = True
 ) -> list[DeliveredMessage]:
-    """What has come, at most a window of it; empty when nothing comes."""
+    """The messages that have come, up to a window; empty if none comes."""
     window: list[DeliveredMessage] = []
     if wait:
         try:
@@ -280,15 +282,15 @@ async def _publish(
 
 
 def copy_properties(properties: Basic.Properties) -> Basic.Properties:
-    """A message's properties for its copy. What the broker would act on is kept under another name."""
+    """A message's properties for its copy. Properties that the broker would act on are kept under another name."""
     headers = writable_headers(properties.headers or {})
     headers.pop(DELIVERY_COUNT_HEADER, None)
     for name in MEANT_FOR_THE_BROKER:
         if name in headers:
             headers[f"{RENAMED}{name.lower()}"] = headers.pop(name)
-    if properties.user_id:  # it would be refused as another's
+    if properties.user_id:  # the broker refuses the name of another user
         headers[f"{RENAMED}user-id"], properties.user_id = properties.user_id, None
-    if properties.expiration:  # a dead message waits for a person, however long that takes
+    if properties.expiration:  # a dead message must not expire: it waits for a person
         headers[f"{RENAMED}expiration"], properties.expiration = properties.expiration, None
     properties.headers = headers or None
     properties.delivery_mode = 2
@@ -296,7 +298,7 @@ def copy_properties(properties: Basic.Properties) -> Basic.Properties:
 
 
 def died_at_ms(properties: Basic.Properties, now_ms: int) -> int | None:
-    """When a message was set aside: by Backstay, which dates the copy, or by the broker. None: it does not say."""
+    """When a message was set aside: by Backstay, which dates the copy, or by the broker. None: unknown."""
     deaths = (properties.headers or {}).get(DEATHS_HEADER)
     times = [death.get("time") for death in deaths if isinstance(death, dict)] if isinstance(deaths, list) else []
     dates = [time for time in (properties.timestamp, *times) if isinstance(time, datetime)]

@@ -1,4 +1,4 @@
-"""What goes over the wire, as values: pure, so that every way a message can be wrong is a line in a table of tests."""
+"""The messages between Backstay and a broker, as values: they are written and read here, without any I/O."""
 
 import json
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """These items are ready; with something left to wait they are so after that."""
+    """These items are ready, or will be after `rest_ms`."""
 
     id: str
     handler: str
@@ -70,13 +70,13 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Poison:
-    """A message that nobody can use, and why."""
+    """A message that cannot be used, and why."""
 
     reason: str
 
 
 def hint(topology: Topology, message_id: int, payload: Mapping[str, Any], age_ms: int = 0) -> OutgoingMessage:
-    """The message of one row of the outbox; `age_ms` is how much of its wait is over."""
+    """The message for one row of the outbox; `age_ms` of its wait are already over."""
     items = payload.get("items")
     if items is None:
         items = range(payload["first"], payload["first"] + payload["count"])
@@ -106,7 +106,7 @@ def user_message(topology: Topology, message: Message) -> OutgoingMessage:
 
 
 def send_work(topology: Topology, work: Work, wait_ms: int = 0) -> OutgoingMessage:
-    exchange, routing_key, rest_ms = topology.way(work.handler, wait_ms)
+    exchange, routing_key, rest_ms = topology.route(work.handler, wait_ms)
     said: dict[str, Any] = {"v": VERSION, "id": work.id, "handler": work.handler}
     said["items"] = [show_item(item) for item in work.items]
     if rest_ms:
@@ -121,9 +121,9 @@ def read_work(message: Incoming) -> Work | Poison:
         return said
     handler, named, rest_ms = said.get("handler"), said.get("items"), said.get("rest_ms", 0)
     if not isinstance(handler, str) or not handler:
-        return Poison("names no handler")
+        return Poison("does not name a handler")
     if not isinstance(named, list) or not named:
-        return Poison("names no items")
+        return Poison("does not name items")
     if len(named) > ITEMS_MAX:
         return Poison(f"names more than {ITEMS_MAX} items")
     if not isinstance(rest_ms, int) or isinstance(rest_ms, bool) or not 0 <= rest_ms <= WAIT_MS_MAX:
@@ -141,7 +141,8 @@ def read_work(message: Incoming) -> Work | Poison:
 
 
 def read_callback(message: Incoming) -> TaggedCallback | Poison:
-    """What a remote worker says. Not every library gives a message a type, and callbacks have a queue to themselves."""
+    """A remote worker's message. It may have no type: not every library sets one, and callbacks have their own
+    queue."""
     if message.type not in ("", CALLBACK):
         return Poison(f"its type is {message.type[:40]!r}, not {CALLBACK!r}")
     try:
@@ -169,7 +170,7 @@ def read_object(message: Incoming, kind: str) -> dict[str, Any] | Poison:
 
 
 def repeat_callback(topology: Topology, message: Incoming) -> OutgoingMessage:
-    """A callback that was set aside, for those who read callbacks."""
+    """A callback that was set aside, for the callback queue."""
     return OutgoingMessage(topology.callbacks, topology.callbacks, message.body, message.message_id, CALLBACK)
 
 
@@ -188,8 +189,8 @@ def set_aside(topology: Topology, message: Incoming, reason: str) -> OutgoingMes
 
 
 def writable_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """Headers as the driver has read them, such that it can write them again: there are some that it cannot, and the
-    longest are left out if all of them do not fit."""
+    """The headers in a form that the driver can write: some of the values that it reads it cannot write. If they do not
+    all fit, the longest are left out."""
     made = {name: _writable(value, HEADER_DEPTH_MAX) for name, value in headers.items()}
     sizes = {name: len(ascii(name)) + _size(value) for name, value in made.items()}
     room = HEADERS_BYTES_MAX
@@ -201,7 +202,7 @@ def writable_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _size(value: Any) -> int:
-    """At least what it takes on the wire."""
+    """At least its size on the wire."""
     return len(value) if isinstance(value, bytearray) else len(ascii(value))
 
 
@@ -222,7 +223,7 @@ def _writable(value: Any, depth: int) -> Any:
 
 
 def _harmless(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """The broker would send copies to whatever CC and BCC name."""
+    """Without CC and BCC, because the broker would send copies to the queues that they name."""
     return {name: value for name, value in headers.items() if name.upper() not in ("CC", "BCC")}
 
 

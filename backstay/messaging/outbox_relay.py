@@ -1,8 +1,8 @@
 """The relay to a broker: takes hints and users' messages out of the outbox, publishes them with confirms, and marks
 them; the oldest first.
 
-Any number of relays may run at once: each row is claimed by one of them. One that dies between publish and mark leaves
-its rows to the next when the lease is over, and the same id is published again; who acts on it asks the database.
+Any number of relays may run at once: each row is claimed by one of them. If a relay dies between publish and mark, the
+next one publishes its rows again with the same ids, when the lease is over. A hint that comes twice does no harm.
 """
 
 import asyncio
@@ -21,18 +21,18 @@ from backstay.messaging.topology import Topology
 from backstay.observe.bus import Bus
 from backstay.store.outbox import MESSAGES, WORK, Message, Outbox
 
-BATCH_MESSAGES: Final = 500  # one is being published, the next is claimed, the last one marked: three are in hand
+BATCH_MESSAGES: Final = 500  # three batches at a time: one is claimed, one is published, one is marked
 BATCH_USER_MESSAGES: Final = 100  # of users, which may be large
 PROBE_MESSAGES: Final = 10  # the first ones after a failure
 LEASE_MS: Final = 120_000  # longer than a batch can take to be published and marked
 LAG_SECONDS: Final = 5.0  # between looks at how far behind the relays are
 NOTICE_SECONDS: Final = 1.0  # between looks at items that have failed
 IDLE_SECONDS: Final = 0.01
-IDLE_SECONDS_MAX: Final = 0.1  # nobody can ring from other processes, so it looks often
-AWAY_SECONDS: Final = 0.1  # between looks at whether the broker is there; it is kept by others
+IDLE_SECONDS_MAX: Final = 0.1  # other processes cannot wake it, so it looks often
+AWAY_SECONDS: Final = 0.1  # between checks whether the broker is connected
 BACKOFF_SECONDS: Final = 0.5
 BACKOFF_SECONDS_MAX: Final = 30.0
-ROW_DELAY_MS: Final = 1_000  # of a message that is not taken while others are; doubles with each try
+ROW_DELAY_MS: Final = 1_000  # of a message that is refused while others are confirmed; doubles with each try
 ROW_DELAY_MS_MAX: Final = 60_000
 STOP_SECONDS: Final = 10.0
 UNCONFIRMED: Final = "the broker did not confirm it"
@@ -47,7 +47,7 @@ class HintPublisher(Protocol):
 
 
 class Cargo(NamedTuple):
-    """What a relay takes: the messages of one sink, how many at once, and what becomes of each."""
+    """The messages that a relay publishes: their sink, how many at once, and how a row becomes a message."""
 
     sink: str
     batch: int
@@ -72,7 +72,7 @@ class OutboxRelay:
         self._rng = rng
         self._tasks = Tasks()
         self._stopping = asyncio.Event()
-        self._failures = 0  # batches in a row of which nothing was confirmed: above nought the breaker is open
+        self._failures = 0  # batches in a row of which nothing was confirmed; above 0, publishing is paused
         self._shut_until = float("-inf")
         self._publishing: asyncio.Task[None] | None = None
         self._marking: asyncio.Task[None] | None = None
@@ -82,7 +82,7 @@ class OutboxRelay:
         self._loop = self._tasks.spawn(self._run(), name=f"relay of {self._cargo.sink}")
 
     async def stop(self) -> None:
-        """What is on its way has a while to be confirmed and marked, so that an end in order repeats nothing."""
+        """Messages under way have some time to be confirmed and marked, so that a normal stop repeats nothing."""
         self._stopping.set()
         if self._loop is not None:
             await asyncio.wait([self._loop], timeout=STOP_SECONDS)
@@ -100,38 +100,38 @@ class OutboxRelay:
                 idle = BACKOFF_SECONDS
             await wait_for_event(self._stopping, idle)
             idle = min(idle * 2, IDLE_SECONDS_MAX)
-        await self._published()
-        await self._marked()
+        await self._finish_publishing()
+        await self._finish_marking()
 
     async def _step(self) -> bool:
-        """Claims a batch while the one before is being published; says whether it found any."""
+        """Claims a batch while the one before is being published; returns whether it found any messages."""
         if not self._may_claim():
-            await self._published()  # whose failure may have been the reason
+            await self._finish_publishing()  # its failure may be the reason
             await wait_for_event(self._stopping, AWAY_SECONDS)
             return False
         size = PROBE_MESSAGES if self._failures else self._cargo.batch
         messages = await self._outbox.claim(self._cargo.sink, size, LEASE_MS)
-        await self._published()
+        await self._finish_publishing()
         if messages:
             self._publishing = self._tasks.spawn(self._publish(messages))
         return bool(messages)
 
     def _may_claim(self) -> bool:
-        """While the broker is away nothing is claimed: no row, no try and no memory is spent on it."""
+        """Nothing is claimed while the broker is not connected: it would only use up tries and memory."""
         return self._publisher.publishing and self._clock.monotonic() >= self._shut_until
 
-    async def _published(self) -> None:
+    async def _finish_publishing(self) -> None:
         if self._publishing is not None:
             publishing, self._publishing = self._publishing, None
             await publishing
 
-    async def _marked(self) -> None:
+    async def _finish_marking(self) -> None:
         if self._marking is not None:
             marking, self._marking = self._marking, None
             await marking
 
     async def _publish(self, messages: Sequence[Message]) -> None:
-        told, outgoing, bad = self._to_messages(messages)
+        sent, outgoing, bad = self._to_messages(messages)
         error = UNCONFIRMED
         try:
             confirmed = await self._publisher.publish_many(outgoing) if outgoing else []
@@ -139,22 +139,22 @@ class OutboxRelay:
             confirmed = [False] * len(outgoing)
             error = one_line(f"{type(raised).__name__}: {raised}")
         self._judge(confirmed, error)
-        await self._marked()  # the one before: marks do not overtake each other, nor pile up
-        self._marking = self._tasks.spawn(self._mark(told, confirmed, bad, error))
+        await self._finish_marking()  # of the batch before: batches are marked one after the other
+        self._marking = self._tasks.spawn(self._mark(sent, confirmed, bad, error))
 
     def _to_messages(self, messages: Sequence[Message]) -> tuple[list[Message], list[OutgoingMessage], list[Message]]:
-        """Rows that can be sent, as messages, and those that cannot: one bad row must not be in the way of the rest."""
-        told, outgoing, bad = [], [], []
+        """The rows that can be sent, their messages, and the rows that cannot: a bad row must not stop the others."""
+        good, outgoing, bad = [], [], []
         for message in messages:
             try:
                 outgoing.append(self._cargo.make(self._publisher.topology, message))
-                told.append(message)
+                good.append(message)
             except (ValueError, TypeError, KeyError, AttributeError):
                 bad.append(message)
-        return told, outgoing, bad
+        return good, outgoing, bad
 
     def _judge(self, confirmed: Sequence[bool], error: str) -> None:
-        """The breaker: when nothing of a batch was taken, nothing is claimed for a while, then a few."""
+        """If nothing of a batch was confirmed, nothing is claimed for a while, and then only a few messages."""
         if not confirmed:
             return
         if any(confirmed):
@@ -171,13 +171,13 @@ class OutboxRelay:
     ) -> None:
         done = [message.id for message, ok in zip(messages, confirmed, strict=True) if ok]
         missed = [message for message, ok in zip(messages, confirmed, strict=True) if not ok]
-        # Behind the last that was taken the broker went away: not their fault, they keep their place.
+        # The messages after the last confirmed one were cut off when the broker went away: they keep their place.
         taken = max((at for at, ok in enumerate(confirmed, 1) if ok), default=0)
         cut_off = [message.id for message in messages[taken:]]
         try:
             await self._outbox.mark_published(done)
             await self._outbox.mark_failed(cut_off, error, 0)
-            await self._missed(missed[: len(missed) - len(cut_off)], error)
+            await self._mark_refused(missed[: len(missed) - len(cut_off)], error)
             await self._outbox.mark_failed(
                 [message.id for message in bad], "the message cannot be read", ROW_DELAY_MS_MAX
             )
@@ -185,8 +185,8 @@ class OutboxRelay:
             self._bus.emit(Trouble("relay", f"{type(trouble).__name__}: {trouble}"))
         self._bus.emit(MessagesPublished(self._cargo.sink, len(done), len(missed) + len(bad)))
 
-    async def _missed(self, messages: Sequence[Message], error: str) -> None:
-        """Others were taken, these were not: each waits for itself, longer with every try."""
+    async def _mark_refused(self, messages: Sequence[Message], error: str) -> None:
+        """Marks messages that were not confirmed although others were. Each waits, longer with every try."""
         for tries in sorted({message.tries for message in messages}):
             delay_ms = min(ROW_DELAY_MS * 2 ** min(tries - 1, 16), ROW_DELAY_MS_MAX)
             await self._outbox.mark_failed([one.id for one in messages if one.tries == tries], error, delay_ms)
@@ -194,7 +194,7 @@ class OutboxRelay:
 
 @asynccontextmanager
 async def relaying_all(app: Backstay, client: Client, broker: HintPublisher) -> AsyncIterator[None]:
-    """While the block runs, hints about work, users' messages and events about items leave for the broker."""
+    """While the block runs, hints, users' messages and events about items are published to the broker."""
     async with (
         relaying_work(app, client, broker),
         relaying_work(app, client, broker, USER_MESSAGES),
@@ -207,7 +207,8 @@ async def relaying_all(app: Backstay, client: Client, broker: HintPublisher) -> 
 async def relaying_work(
     app: Backstay, client: Client, broker: HintPublisher, cargo: Cargo = HINTS
 ) -> AsyncIterator[OutboxRelay]:
-    """While the block runs, hints about work, or other messages, leave for the broker, and their number is reported."""
+    """While the block runs, hints or other messages are published to the broker, and the lag of the outbox is
+    reported."""
     outbox = client.store.outbox
     await outbox.open_sink(cargo.sink)
     relay = OutboxRelay(outbox, broker, client.clock, app.bus, new_random(), cargo)
@@ -238,7 +239,7 @@ async def report_lag(client: Client, sink: str) -> None:
 
 @asynccontextmanager
 async def reporting_lag(client: Client, sink: str) -> AsyncIterator[None]:
-    """While the block runs, every few seconds; any number of processes may do it."""
+    """While the block runs, the lag is reported every few seconds; any number of processes may do it."""
 
     async def tell() -> None:
         await report_lag(client, sink)
@@ -253,7 +254,7 @@ async def _repeating(
 ) -> AsyncIterator[None]:
     tasks = Tasks()
 
-    async def tell_on() -> None:
+    async def repeat() -> None:
         while True:
             try:
                 await tell()
@@ -261,7 +262,7 @@ async def _repeating(
                 client.bus.emit(Trouble("outbox", f"{type(error).__name__}: {error}"))
             await client.clock.sleep(seconds)
 
-    tasks.spawn(tell_on(), name=name)
+    tasks.spawn(repeat(), name=name)
     try:
         yield
     finally:

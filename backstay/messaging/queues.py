@@ -1,4 +1,4 @@
-"""Queues on a channel: declared, asked about and subscribed to; and a message in a consumer's hand."""
+"""Queues on a channel: declares, inspects and consumes them; and a message that a consumer holds."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 
 class QueueDepth(NamedTuple):
-    """What a broker says about a queue."""
+    """The numbers of a queue, as the broker reports them."""
 
-    messages: int  # that are ready; those in a consumer's hand are not counted
+    messages: int  # that are ready; messages that a consumer holds are not counted
     consumers: int
 
 
 class Difference(NamedTuple):
-    """Something that is there, but not as it would be declared now."""
+    """An exchange or queue that exists with other arguments than it would be declared with now."""
 
     name: str
     reason: str
 
 
 async def open_channel(connection: "AbstractConnection", confirms: bool = False) -> "Channel":
-    """The driver's own channel, without what aio-pika puts around it."""
+    """The driver's own channel, without the wrapper of aio-pika."""
     if connection.transport is None:
         raise ConnectionError("the connection was closed")
     await connection.transport.ready()
@@ -41,7 +41,7 @@ async def open_channel(connection: "AbstractConnection", confirms: bool = False)
 
 
 async def has_exchange(connection: "AbstractConnection", name: str) -> bool:
-    """Asked on a channel of its own, because a no closes it."""
+    """It uses its own channel, because a "no" closes the channel."""
     from aiormq.exceptions import ChannelNotFoundEntity
 
     channel = await open_channel(connection)
@@ -54,7 +54,7 @@ async def has_exchange(connection: "AbstractConnection", name: str) -> bool:
 
 
 async def have_queues(connection: "AbstractConnection", names: Iterable[str]) -> bool:
-    """Whether all of them are there."""
+    """Whether all of these queues exist."""
     channel = await open_channel(connection)
     for name in names:
         if await ask_depth(channel, name) is None:
@@ -77,17 +77,17 @@ async def ask_depth(channel: "Channel", name: str) -> QueueDepth | None:
     from aiormq.exceptions import ChannelNotFoundEntity
 
     try:
-        said = await channel.queue_declare(name, passive=True)
+        answer = await channel.queue_declare(name, passive=True)
     except ChannelNotFoundEntity:
         return None
-    return QueueDepth(said.message_count or 0, said.consumer_count or 0)
+    return QueueDepth(answer.message_count or 0, answer.consumer_count or 0)
 
 
 async def declare(
     connection: "AbstractConnection", exchanges: Iterable[Exchange], queues: Iterable[Queue]
 ) -> list[Difference]:
-    """Declares what is missing. What is there with other arguments stays as it is and is reported: a broker changes
-    none, and to delete a queue is a person's business."""
+    """Declares missing exchanges and queues. Existing ones with other arguments stay as they are and are reported: a
+    broker cannot change them, and only a person may delete a queue."""
     from aiormq.exceptions import ChannelNotFoundEntity, ChannelPreconditionFailed
 
     differences: list[Difference] = []
@@ -111,7 +111,7 @@ async def declare(
         except ChannelNotFoundEntity:
             if not differences or differences[-1].name != queue.name:
                 raise
-            # It was refused, and not because there is another one: there may be no more queues in this vhost.
+            # The queue does not exist and was refused: the vhost may have a limit of queues.
             raise NotAllowed(f"the broker refuses the queue {queue.name}: {differences[-1].reason}") from None
     await channel.close()
     return differences
@@ -137,8 +137,8 @@ _PROBLEMS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class InspectedPart:
-    """One exchange or queue; without a depth, an exchange or one that is missing. `fault` is for programs, `problem`
-    says the same to people."""
+    """One exchange or queue. An exchange, and a missing queue, have no numbers. `fault` is for programs; `problem` says
+    the same to people."""
 
     kind: str
     name: str
@@ -165,7 +165,7 @@ async def _exchange(connection: "AbstractConnection", exchange: Exchange) -> Ins
     if not await has_exchange(connection, exchange.name):
         return replace(found, fault=BrokerFault.MISSING)
     # A declaration with the same arguments changes nothing; one with other arguments is reported.
-    return _compared(found, await declare(connection, [exchange], ()))
+    return _compare(found, await declare(connection, [exchange], ()))
 
 
 async def _queue(connection: "AbstractConnection", topology: Topology, queue: Queue) -> InspectedPart:
@@ -174,10 +174,10 @@ async def _queue(connection: "AbstractConnection", topology: Topology, queue: Qu
         return InspectedPart("queue", queue.name, queue.arguments, fault=BrokerFault.MISSING)
     fault = _fault(topology, queue, depth)
     found = InspectedPart("queue", queue.name, queue.arguments, depth.messages, depth.consumers, fault)
-    return _compared(found, await declare(connection, (), [queue]))
+    return _compare(found, await declare(connection, (), [queue]))
 
 
-def _compared(found: InspectedPart, differences: Sequence[Difference]) -> InspectedPart:
+def _compare(found: InspectedPart, differences: Sequence[Difference]) -> InspectedPart:
     if not differences:
         return found
     return replace(found, fault=BrokerFault.DIFFERENT, difference=differences[0].reason)
@@ -191,11 +191,11 @@ def _fault(topology: Topology, queue: Queue, depth: QueueDepth) -> BrokerFault |
     return None
 
 
-STILL_LOOKS_MAX: Final = 3  # at messages that wait while none comes
+STILL_LOOKS_MAX: Final = 3  # looks at waiting messages of which none is delivered
 
 
 class MessageDelivery:
-    """Hashable by itself: the same message delivered again is another delivery."""
+    """A message that a consumer holds. If it is delivered again, that is another delivery."""
 
     __slots__ = ("_channel", "_tag", "_taken", "message")
 
@@ -211,7 +211,7 @@ class MessageDelivery:
         return not self._channel.is_closed
 
     async def ack(self) -> None:
-        """The broker may forget it. On a connection that is gone it means nothing: the message comes again."""
+        """Acknowledges the message. If the connection is gone, that has no effect: the message comes again."""
         self._taken.in_hand.discard(self._tag)
         with suppress(Exception):
             await self._channel.basic_ack(self._tag, wait=False)
@@ -219,7 +219,7 @@ class MessageDelivery:
 
 @dataclass(slots=True)
 class TakenMessages:
-    """What one consumer was given since its channel was opened."""
+    """The messages that one consumer got since its channel was opened."""
 
     in_hand: set[int] = field(default_factory=set)
     delivered: int = 0
@@ -227,7 +227,8 @@ class TakenMessages:
 
 @dataclass(eq=False, slots=True)
 class Subscription:
-    """`deliver` is called on the event loop with each message and must not wait; `lost` when all in hand is void."""
+    """`deliver` is called on the event loop with each message and must not wait; `lost` is called when held messages
+    can no longer be acknowledged."""
 
     queue: Queue
     prefetch: int
@@ -243,15 +244,15 @@ class Subscription:
         self.channel, self.taken, self._seen, self._still = channel, TakenMessages(), -1, 0
         taken = self.taken
 
-        async def arrived(raw: "DeliveredMessage") -> None:
+        async def receive(raw: "DeliveredMessage") -> None:
             tag = raw.delivery_tag or 0
             taken.delivered += 1
             taken.in_hand.add(tag)
-            self.deliver(MessageDelivery(incoming(raw), channel, tag, taken))
+            self.deliver(MessageDelivery(read_incoming(raw), channel, tag, taken))
 
         await channel.basic_qos(prefetch_count=self.prefetch)
-        said = await channel.basic_consume(self.queue.name, arrived)
-        self.tag = said.consumer_tag or ""
+        answer = await channel.basic_consume(self.queue.name, receive)
+        self.tag = answer.consumer_tag or ""
 
     def close(self) -> None:
         if self.channel is not None:
@@ -259,7 +260,7 @@ class Subscription:
             self.lost()
 
     def check(self, depth: QueueDepth | None) -> None:
-        """Raises unless messages would come. The driver says nothing of much that can happen to a consumer."""
+        """Raises if no messages would come. The driver does not report everything that can happen to a consumer."""
         if depth is None:
             raise Broken(f"the queue {self.queue.name} is gone")
         if self.channel is None or self.channel.is_closed:
@@ -273,7 +274,7 @@ class Subscription:
             raise Broken(f"messages wait in {self.queue.name}, but none is delivered")
 
 
-def incoming(raw: "DeliveredMessage") -> Incoming:
+def read_incoming(raw: "DeliveredMessage") -> Incoming:
     properties = raw.header.properties
     return Incoming(
         bytes(raw.body),

@@ -12,16 +12,16 @@ PREFIX: Final = "backstay"
 PREFIX_CHARACTERS_MAX: Final = 100
 PRIORITY_MAX: Final = 9
 NAME_BYTES_MAX: Final = 255  # of an exchange, a queue or a routing key, as AMQP counts
-# One queue for each delay, because a message expires only at the head of its queue: one of 300 s would hold up all
+# One queue for each delay, because a message expires only at the head of its queue: a delay of 300 s would delay all
 # shorter ones behind it.
 WAIT_STEPS_MS: Final = tuple(1_000 * step for step in (1, 2, 5, 10, 30, 60, 300, 900, 3_600))
-UNUSED_MS: Final = 24 * 3_600_000  # the queue of a handler without workers goes away; the database knows its items
-# RabbitMQ 4 sets aside what a quorum queue delivered 20 times. A hint may come back more often than that: with every
-# worker that is stopped.
+UNUSED_MS: Final = 24 * 3_600_000  # then the queue of a handler without workers is deleted; the database has its items
+# RabbitMQ 4 sets a message aside when a quorum queue has delivered it 20 times. A hint may come back more often than
+# that: each time a worker stops.
 DELIVERY_LIMIT: Final = 1_000
 
-UNROUTED_MS: Final = 3 * 86_400_000  # a user's message that no queue wanted is kept so long,
-UNROUTED_MAX: Final = 100_000  # and so many of them: the oldest go first
+UNROUTED_MS: Final = 3 * 86_400_000  # how long a user's message is kept that no queue is bound for,
+UNROUTED_MAX: Final = 100_000  # and how many of them: the oldest are dropped first
 DEAD_MESSAGES: Final = 100_000
 DEAD_DAYS: Final = 14.0
 OWNER_BYTES_MAX: Final = 150  # in a routing key; a topic has at most 100
@@ -38,7 +38,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A durable queue and what it is bound to."""
+    """A durable queue and its binding."""
 
     name: str
     exchange: str
@@ -50,11 +50,11 @@ class Queue:
 class Topology:
     """All names begin with the prefix: one for each database that shares the broker.
 
-    The bounds of the dead queue are no arguments of it: a broker refuses a queue that is there with other ones."""
+    The bounds of the dead queue are not arguments of it: a broker refuses other arguments for an existing queue."""
 
     prefix: str = PREFIX
     kind: Kind = "classic"
-    dead_messages: int = DEAD_MESSAGES  # that the dead queue keeps: the newest,
+    dead_messages: int = DEAD_MESSAGES  # how many messages the dead queue keeps: the newest,
     dead_days: float = DEAD_DAYS  # and for how long
 
     def __post_init__(self) -> None:
@@ -72,12 +72,12 @@ class Topology:
 
     @property
     def dead(self) -> str:
-        """The exchange and the queue of messages that nobody could use."""
+        """The exchange and the queue of messages that cannot be used."""
         return f"{self.prefix}.dead"
 
     @property
     def callbacks(self) -> str:
-        """The exchange, the routing key and the queue of what remote workers say."""
+        """The exchange, the routing key and the queue of messages from remote workers."""
         return f"{self.prefix}.callbacks"
 
     @property
@@ -87,19 +87,19 @@ class Topology:
 
     @property
     def events(self) -> str:
-        """The exchange of events about items, with OWNER.EVENT as routing key. An event that no queue is bound for goes
-        nowhere: binding one is how to ask for it."""
+        """The exchange of events about items, with OWNER.EVENT as routing key. An event that no queue is bound for is
+        dropped: to get events, bind a queue."""
         return f"{self.prefix}.events"
 
     @property
     def unrouted(self) -> str:
-        """The exchange and the queue of users' messages that no queue wanted."""
+        """The exchange and the queue of users' messages that no queue is bound for."""
         return f"{self.prefix}.unrouted"
 
     def wait(self, step_ms: int) -> str:
         return f"{self.prefix}.wait.{step_ms}"
 
-    # what there is
+    # exchanges and queues
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
@@ -116,7 +116,7 @@ class Topology:
 
     @property
     def fixed_queues(self) -> tuple[Queue, ...]:
-        """Those that are there whatever handlers there are."""
+        """The queues that do not depend on handlers."""
         waits = (self.wait_queue(step) for step in WAIT_STEPS_MS)
         return (self.dead_queue, self.callbacks_queue, self.unrouted_queue, *waits)
 
@@ -139,7 +139,7 @@ class Topology:
         return Queue(_short(f"{self.work}.{key}"), self.work, key, self._of_kind(arguments))
 
     def wait_queue(self, step_ms: int) -> Queue:
-        """Nobody consumes it: what expires goes back to the work exchange, with its routing key kept."""
+        """It has no consumer: a message that expires goes back to the work exchange, with the same routing key."""
         arguments = {"x-message-ttl": step_ms, "x-dead-letter-exchange": self.work}
         return Queue(self.wait(step_ms), self.wait(step_ms), "", self._of_kind(arguments))
 
@@ -159,15 +159,15 @@ class Topology:
         return Queue(self.unrouted, self.unrouted, "", self._of_kind(arguments))
 
     def _of_kind(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The type is always named: a vhost may have another default, and quorum queues refuse ten priorities."""
+        """The type is always given: a vhost may have another default, and quorum queues refuse ten priorities."""
         if self.kind == "classic":
             return {**arguments, "x-queue-type": "classic"}
         return {**arguments, "x-queue-type": "quorum", "x-delivery-limit": DELIVERY_LIMIT}
 
-    # ways
+    # routes
 
-    def way(self, handler: str, wait_ms: int = 0) -> tuple[str, str, int]:
-        """Where a hint goes that is to arrive after a while: exchange, routing key, and what is left to wait then."""
+    def route(self, handler: str, wait_ms: int = 0) -> tuple[str, str, int]:
+        """The route of a hint that must arrive after a wait: exchange, routing key, and the rest of the wait."""
         if wait_ms <= 0:
             return self.work, routing_key(handler), 0
         wait_ms = -(-wait_ms // WAIT_STEPS_MS[0]) * WAIT_STEPS_MS[0]  # late rather than early
@@ -180,14 +180,14 @@ def routing_key(handler: str) -> str:
 
 
 def message_key(owner: str, topic: str) -> str:
-    """The routing key of a user's message. An owner is one word of it: whatever its name, it cannot look like another
-    owner's topic."""
+    """The routing key of a user's message. The owner is always one word of it, so that it cannot look like the topic of
+    another owner."""
     word = re.sub(r"[^A-Za-z0-9_-]", lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), owner)
     return f"{_short(word, OWNER_BYTES_MAX)}.{topic}"
 
 
 def _short(name: str, bytes_max: int = NAME_BYTES_MAX) -> str:
-    """AMQP counts bytes; what is too long ends in a digest of all of it."""
+    """The name in at most so many bytes, as AMQP counts; a longer one is cut and ends in a digest of the whole."""
     raw = name.encode()
     if len(raw) <= bytes_max:
         return name

@@ -237,7 +237,7 @@ class MappedRun:
         )
         known = 0
         while page := list(islice(wanted, LOOK_UP_REQUESTS)):
-            known += len(await client.store.answers.known(client.owner, page, search))
+            known += len(await client.store.answers.find(client.owner, page, search))
         return known
 
     async def _find_ended_job(self) -> JobView | None:

@@ -295,7 +295,7 @@ class Run:
             unknown_micros=seen.unknown_micros,
             budget_micros=seen.budget_micros,
             refusal=self._trial.refusal if self._trial is not None and ending is Ending.REFUSED else None,
-            next_micros=await client.store.jobs.next_cost(job.id) if ending is Ending.BUDGET else None,
+            next_micros=await client.store.job_views.next_cost(job.id) if ending is Ending.BUDGET else None,
             reused=seen.reused,
             repeats=seen.repeats,
             **{name: getattr(seen, name) for name in ANSWER_FLAWS},
@@ -319,7 +319,7 @@ class Run:
     async def _count_answers(self, client: Client, job_id: int) -> dict[str, int]:
         if self._places is None:
             return {}
-        return self._places.count(await client.store.job_views.done_by_handler(job_id))
+        return self._places.count(await client.store.job_views.count_by_handler(job_id))
 
 
 async def _cancel_submission(submitting: "asyncio.Task[int]") -> None:

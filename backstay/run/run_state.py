@@ -14,7 +14,7 @@ from backstay.core.pace import Pace, day_wait_ms
 from backstay.core.states import JobState
 from backstay.llm.endpoint import Endpoint, Lane
 from backstay.run.submission import Order
-from backstay.store.items import STRANGERS_MAX, Waiting
+from backstay.store.item_views import STRANGERS_MAX, Waiting
 from backstay.store.job_views import JobView, UnderWay
 
 WINDOW_SECONDS: Final = 30.0
@@ -201,7 +201,7 @@ class Waits:
         order = self._order
         for first in order.endpoints if order.call_instead is None else order.endpoint.starts:
             paces = (first.pace_name, order.end_of(first).pace_name)
-            waiting = await client.store.items.waiting(seen.id, first.name, self.accounts[first.name], paces)
+            waiting = await client.store.item_views.job_waits(seen.id, first.name, self.accounts[first.name], paces)
             pace = await client.store.providers.pace(*paces)
             if wait := self.of_items(seen, under_way, waiting, first) or wait_for_day(pace, waiting.now):
                 return wait

@@ -262,7 +262,7 @@ async def set_ceiling(client: Client, job_id: int, order: Order) -> None:
         return
     scales = {endpoint.name: Scales.of(order, endpoint) for endpoint in order.endpoints}
     weighed_too, cursor = order.output_tokens_default is not None, -1
-    while page := await client.store.jobs.unsent_items(job_id, weighed_too, cursor):
+    while page := await client.store.job_views.unsent_items(job_id, weighed_too, cursor):
         weights = [(item, scales[item.handler].weigh_stored(item.body)) for item in page]
         changed = [(item.id, cost) for item, cost in weights if cost != item.cost_micros]
         if changed:

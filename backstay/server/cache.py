@@ -24,7 +24,7 @@ from backstay.core.display import NextCommand, Sentence
 from backstay.core.errors import NotFound, UsageError
 from backstay.core.ids import show_item
 from backstay.signing import Signer
-from backstay.store.batches import Batch, missing
+from backstay.store.batches import Batch, batch_not_found
 from backstay.store.files import may_be_id
 from backstay.store.item_views import ItemView
 from backstay.store.job_views import Asked, JobView
@@ -216,5 +216,5 @@ class CoalescedReads:
     async def batch(self, batch_id: str, owner: str) -> Batch:
         found = await self._batches.find((batch_id, owner)) if may_be_id(batch_id) else None
         if found is None:
-            raise missing(batch_id)
+            raise batch_not_found(batch_id)
         return found

@@ -1,4 +1,4 @@
-"""Alarms: which are raised, and since when. A change and its event for webhooks are one transaction."""
+"""Alarms: which are raised, and since when. A change and its webhook event are one transaction."""
 
 from typing import Final, NamedTuple
 
@@ -71,6 +71,6 @@ def _keep(reading: AlarmReading, owner: str) -> Script[bool]:
         if reading.is_raised:
             yield Ask("refresh_alarm", values)
         return False
-    told = RAISED if reading.is_raised else CLEARED
-    yield Ask("tell_alarm", {"owner": owner, "name": reading.alarm.value, "told": told})
+    event = RAISED if reading.is_raised else CLEARED
+    yield Ask("tell_alarm", {"owner": owner, "name": reading.alarm.value, "told": event})
     return True

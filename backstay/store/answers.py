@@ -1,4 +1,5 @@
-"""Answers that later runs may use again: the keys of requests, what they find, and their deletion. Results stay."""
+"""Answers that later runs may use again: the keys of requests, the answers that they find, and the deletion of keys.
+Results stay."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -13,7 +14,8 @@ CLEARED_ITEMS: Final = 20_000  # by one transaction
 
 
 class Search(NamedTuple):
-    """Which answers a run may use: not older than this, and by which of its own handlers, besides first providers."""
+    """Which answers a run may use: not older than `age_ms`. Answers of first providers, and of these handlers of its
+    own."""
 
     age_ms: int | None = None
     handlers: tuple[str, ...] = ()
@@ -56,8 +58,8 @@ class AnswerKeys:
         [row] = await self._db.read(one("any_answers"))
         return bool(row["keys"])
 
-    async def known(self, owner: str, keys: Sequence[AnswerKey], search: Search) -> set[int]:
-        """Which of these requests have an answer, by their numbers."""
+    async def find(self, owner: str, keys: Sequence[AnswerKey], search: Search) -> set[int]:
+        """The numbers of those of these requests that have an answer."""
         found = await self._db.read(lambda: find_answers(owner, keys, search))
         return {answer.number for answer in found}
 

@@ -87,7 +87,7 @@ class Letter(NamedTuple):
 
 
 class Leaving(NamedTuple):
-    """A letter that has been written to a file, and what of it stays in the database."""
+    """A letter that has been written to a file, and the texts that stay in the database."""
 
     id: int
     fence: int
@@ -176,7 +176,7 @@ class Archives:
         if found is None or found.owner != owner:
             raise NotFound(
                 f"no archive {archive_id}",
-                hint=Sentence("`", NextCommand("deadletters archives"), "` lists what there is"),
+                hint=Sentence("`", NextCommand("deadletters archives"), "` lists all archives"),
             )
         return found
 
@@ -255,8 +255,8 @@ def _restore(archive: Archive, letters: Sequence[Letter], keep_ms: int) -> Scrip
     yield from _some("write_texts", [(one.item_id, one.fence, one.message, one.result) for one in tries])
     yield from _some("restore_inbox", [message for letter in back for message in letter.inbox.values()])
     yield from _some("restore_events", [event for letter in back for event in letter.events.values()])
-    said = f"from archive {archive.id}"
-    yield Ask("write_events", batch=[(f"item:{letter.id}", "restored", said) for letter in back])
+    detail = f"from archive {archive.id}"
+    yield Ask("write_events", batch=[(f"item:{letter.id}", "restored", detail) for letter in back])
     return len(back)
 
 

@@ -129,7 +129,7 @@ class Batches:
         found = batch_id, owner
         rows: list[Batch] = await self._db.read(one("batches_seen", batch=[found])) if may_be_id(batch_id) else []
         if not rows:
-            raise missing(batch_id)
+            raise batch_not_found(batch_id)
         return rows[0]
 
     async def page(self, owner: str, after: str | None, n: int) -> list[Batch]:
@@ -143,7 +143,7 @@ class Batches:
         place = {"id": cursor, "owner": owner}
         rows = await self._db.read(one("batch_place", place)) if may_be_id(cursor) else []
         if not rows:
-            raise missing(cursor)
+            raise batch_not_found(cursor)
         return rows[0]["created_at"], rows[0]["id"]
 
     async def cancel(self, batch_id: str, owner: str) -> bool:
@@ -294,5 +294,5 @@ def _adopt(owner: str, runs: Sequence[Adopted]) -> Script[None]:
             yield from add_file(made)
 
 
-def missing(batch_id: str) -> NotFound:
+def batch_not_found(batch_id: str) -> NotFound:
     return NotFound(f"No batch found with id '{batch_id[:100]}'.")

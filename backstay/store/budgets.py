@@ -34,7 +34,7 @@ class Budgets:
 
     @writes
     def set(self, owner: str, handler: str, period: Period, limit_micros: int) -> Script[Budget]:
-        """Sets or changes a ceiling. What it covers and is under way now counts from the start."""
+        """Sets or changes a ceiling. Calls under way that it covers count from the start."""
         if not 0 <= limit_micros <= MICROS_MAX:
             raise UsageError(f"a budget must be from 0 to {MICROS_MAX // 1_000_000:,} dollars")
         key = {"owner": owner, "handler": handler, "period": period}
@@ -56,7 +56,7 @@ class Budgets:
 
 
 def _under_way(budget: Budget) -> Script[int]:
-    """The money that is set aside now for what a new budget covers."""
+    """The money that is set aside now for calls that a new budget covers."""
     if not budget.handler:
         [found] = yield Ask("under_way_of", {"owner": budget.owner})
         return int(found["reserved"])
@@ -69,18 +69,18 @@ def _under_way(budget: Budget) -> Script[int]:
     return reserved
 
 
-def locked_budgets(payers: Iterable[Payer]) -> Script[list[Budget]]:
-    """The budgets that these payers share, as they stand now. The rows are locked until the transaction ends."""
+def lock_budgets(payers: Iterable[Payer]) -> Script[list[Budget]]:
+    """The budgets that these payers share, at this time. The rows are locked until the transaction ends."""
     wanted = sorted(set(payers))
     rows = (yield Ask("lock_budgets", batch=wanted)) if wanted else []
     return [read_row(Budget, row).at(row["now"]) for row in rows]
 
 
 def book(changes: Iterable[tuple[Payer, tuple[int, int]]], began_at: int | None = None) -> Script[None]:
-    """Books what changed for payers: money set aside (below 0: given back), and money spent or perhaps spent (below 0:
-    found unspent, by a job that began at `began_at`)."""
+    """Books changes for payers: money set aside (below 0: given back), and money spent or perhaps spent (below 0: found
+    unspent, by a job that began at `began_at`)."""
     moved = [(payer, change) for payer, change in changes if any(change)]
-    budgets = yield from locked_budgets(payer for payer, _ in moved)
+    budgets = yield from lock_budgets(payer for payer, _ in moved)
     after = []
     for budget in budgets:
         covered = [change for payer, change in moved if budget.covers(*payer)]

@@ -263,18 +263,18 @@ class Replays:
 
 def filter_text(wanted: LetterFilter, named: Sequence[int] | None = None) -> str:
     """The selection as JSON; for many named items, the first of them and their number."""
-    said: dict[str, object] = {}
+    chosen: dict[str, object] = {}
     if wanted.job_id is not None:
-        said["job"] = str(wanted.job_id)
+        chosen["job"] = str(wanted.job_id)
     if wanted.error_code is not None:
-        said["code"] = str(wanted.error_code)
+        chosen["code"] = str(wanted.error_code)
     if wanted.flaw:
-        said["flaw"] = str(wanted.flaw)
+        chosen["flaw"] = str(wanted.flaw)
     if wanted.age_ms:
-        said["older_than_seconds"] = wanted.age_ms / 1000
+        chosen["older_than_seconds"] = wanted.age_ms / 1000
     if named is not None:
-        said |= {"ids": [show_item(item) for item in named[:NAMED_MAX]], "named": len(named)}
-    return json.dumps(said)
+        chosen |= {"ids": [show_item(item) for item in named[:NAMED_MAX]], "named": len(named)}
+    return json.dumps(chosen)
 
 
 def _replay(order: _Order, ids: Sequence[int], so_far: Replayed) -> Script[Replayed]:
@@ -298,11 +298,11 @@ def _replay(order: _Order, ids: Sequence[int], so_far: Replayed) -> Script[Repla
     number = so_far.number or (yield Ask("add_replay", _row(order)))[0]["id"]
     tail = start + int(len(batch) * step)
     yield Ask("count_replay", {"replay_id": number, "items": len(retried), "tail_ms": tail})
-    said = f"replay {number} by {order.by.who}"
-    told = [(f"item:{item}", "replayed", said + (_PAID if going[item].repeat else "")) for item in retried]
+    detail = f"replay {number} by {order.by.who}"
+    events = [(f"item:{item}", "replayed", detail + (_PAID if going[item].repeat else "")) for item in retried]
     jobs = Counter(map(job_of, retried))
-    told += [(f"job:{job_id}", "replayed", f"{show_items(items)}, {said}") for job_id, items in jobs.items()]
-    yield Ask("write_events", batch=told)
+    events += [(f"job:{job_id}", "replayed", f"{show_items(items)}, {detail}") for job_id, items in jobs.items()]
+    yield Ask("write_events", batch=events)
     yield from hint_queued(retried)
     return Replayed(so_far.items + len(retried), len(chosen) > room, number)
 

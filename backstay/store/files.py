@@ -1,4 +1,4 @@
-"""Files: uploads, and the files of batches and jobs. The bytes are stored as artifacts."""
+"""Files: uploads, and the input and output files of batches and jobs. The bytes are stored as artifacts."""
 
 import json
 from collections.abc import Sequence
@@ -80,7 +80,7 @@ class Files:
     async def get(self, file_id: str, owner: str) -> StoredFile:
         found = await self.find(file_id, owner)
         if found is None:
-            raise _missing(file_id)
+            raise _file_not_found(file_id)
         return found
 
     async def source(self, file_id: str, owner: str) -> StoredFile | None:
@@ -101,10 +101,10 @@ class Files:
         created_at, last = EARLIEST if oldest else LATEST
         if after is not None:
             if not may_be_id(after):
-                raise _missing(after)
+                raise _file_not_found(after)
             rows = await self._db.read(one("file_place", {"id": after, "owner": owner}))
             if not rows:
-                raise _missing(after)
+                raise _file_not_found(after)
             created_at, last = rows[0]["created_at"], rows[0]["id"]
         values = {"owner": owner, "created_at": created_at, "id": last, "purpose": purpose, "n": n}
         return await self._db.read(one("files_oldest" if oldest else "files_newest", values))
@@ -112,7 +112,7 @@ class Files:
     async def delete(self, file_id: str, owner: str) -> None:
         values = {"id": file_id, "owner": owner}
         if not may_be_id(file_id) or not await self._db.write(one("delete_file", values)):
-            raise _missing(file_id)
+            raise _file_not_found(file_id)
 
     async def drop(self, file_id: str) -> None:
         """Deletes a file that a job made, for its owner."""
@@ -144,7 +144,7 @@ def may_be_id(text: str) -> bool:
     return text.isascii() and text.isprintable()
 
 
-def _missing(file_id: str) -> NotFound:
+def _file_not_found(file_id: str) -> NotFound:
     return NotFound(f"No such File object: {file_id[:100]}")
 
 

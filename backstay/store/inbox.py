@@ -108,7 +108,7 @@ class InboxMessages:
     async def late_result(self, number: int, owner: str) -> LateResult:
         rows = await self._db.read(one("late_result", {"number": number, "owner": owner}))
         if not rows:
-            raise _none(number)
+            raise _late_result_not_found(number)
         return rows[0]  # type: ignore[no-any-return]
 
     async def accept(self, number: int, owner: str, by: str) -> LateResult:
@@ -208,7 +208,7 @@ def _receive(item_id: int, fence: int, callback: Callback) -> Script[ReceivedMes
 def _accept(number: int, owner: str, by: str) -> Script[None]:
     found = yield Ask("late_result", {"number": number, "owner": owner})
     if not found:
-        raise _none(number)
+        raise _late_result_not_found(number)
     late: LateResult = found[0]
     if late.accepted_at is not None:
         return
@@ -229,5 +229,5 @@ def _accept(number: int, owner: str, by: str) -> Script[None]:
     yield Ask("accept_inbox", {"number": number, "accepted_by": by})
 
 
-def _none(number: int) -> NotFound:
+def _late_result_not_found(number: int) -> NotFound:
     return NotFound(f"no late result {number}")

@@ -1,4 +1,5 @@
-"""What can be read of items: one, pages, many by their ids, their attempts, and what waits. Every read is bounded."""
+"""The reads of items: one item, pages, many by their ids, their attempts, and what they wait for. Each read is
+bounded."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from typing import Final, NamedTuple
 from backstay.core.errors import NotFound
 from backstay.core.ids import POSITIONS_MAX, item_range, show_item
 from backstay.core.states import ItemState, JobState
-from backstay.store.databases.database import Database
+from backstay.store.databases.database import Database, reads
 from backstay.store.job_views import Asked
 from backstay.store.jobs import NEVER_MS
 from backstay.store.queries import Ask, Script, one, record
@@ -15,6 +16,7 @@ from backstay.store.queries import Ask, Script, one, record
 ITEMS_LOOKED_MAX: Final = 10_000  # by one page
 NAMED_ITEMS: Final = 2_000  # looked up by one statement
 TASKS_LOOKED_MAX: Final = 1_000
+STRANGERS_MAX: Final = 1_000
 _OF_ATTEMPTS: Final = ("message", "first_attempt_at", "attempt_ended_at")
 
 
@@ -120,7 +122,7 @@ class AttemptView:
 
 @record
 class InvalidAnswer(NamedTuple):
-    """An answer that did not fit, and what is wrong with it."""
+    """An answer that did not fit, and the message that says why."""
 
     result: str | None
     message: str | None
@@ -157,6 +159,18 @@ class ProviderTasks(NamedTuple):
     items: int
     example: int
     task: str | None
+
+
+@record
+class Waiting(NamedTuple):
+    """What a job's items wait for while none of them is being sent. Times are the database's."""
+
+    now: int
+    resume_at: int | None  # the end of a pause that the provider asked for
+    due_at: int | None  # the next try of an item
+    lost: int  # items whose worker is gone, and that are looked up
+    ask_at: int | None  # when the first of them is looked up
+    strangers: int  # due tasks of another account, counted up to a bound
 
 
 class ItemViews:
@@ -220,13 +234,21 @@ class ItemViews:
         return int(found["items"])
 
     async def waiting_since(self, handler: str, owner: str | None = None) -> int | None:
-        """When the oldest of the items that could be started now was queued: of one owner, or of all."""
+        """When the oldest item that could be started now was queued: of one owner, or of all."""
         name, chosen = ("waiting_since", {}) if owner is None else ("oldest_waiting", {"owner": owner})
         [found] = await self._db.read(one(name, {"handler": handler, **chosen}))
         return found["queued_at"]  # type: ignore[no-any-return]
 
+    @reads
+    def job_waits(self, job_id: int, handler: str, account: str, paces: tuple[str, str]) -> Script[Waiting]:
+        first, after = item_range(job_id)
+        values = {"first": first, "after": after, "handler": handler, "account": account, "n": STRANGERS_MAX}
+        paced, paced_then = paces
+        [found] = yield Ask("waiting", {**values, "paced": paced, "paced_then": paced_then})
+        return found  # type: ignore[no-any-return]
+
     async def is_unfinished(self, handler: str) -> bool:
-        """Whether anything of a handler could be worked on now or soon."""
+        """Whether a handler has items that could be worked on now or soon."""
         return any((await self._db.read(one("unfinished_here", {"handler": handler})))[0])
 
     async def stuck(self) -> dict[str, int]:
@@ -276,7 +298,7 @@ def _has_none(counters: Mapping[str, int], state: str | None) -> bool:
 
 
 def add_last_errors(items: Sequence[ItemView]) -> Script[list[ItemView]]:
-    """The items with what their attempts say."""
+    """The items, completed with the message and the times of their attempts."""
     rows = (yield Ask("messages_of", batch=[(item.id, item.fence) for item in items])) if items else []
     found = {row["item_id"]: {name: row[name] for name in _OF_ATTEMPTS} for row in rows}
     return [item._replace(**found.get(item.id, {})) for item in items]

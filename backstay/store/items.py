@@ -10,13 +10,14 @@ from backstay.core.ids import item_range, level_of
 from backstay.core.models import Claimed, JobTerms, Settlement
 from backstay.core.money import PricedItem, fit
 from backstay.core.pace import Pace
-from backstay.store.budgets import Payer, locked_budgets, reserve_shared
-from backstay.store.databases.database import Database, reads, writes
-from backstay.store.queries import Ask, Script, one, read_row, record
+from backstay.store.budgets import Payer, lock_budgets, reserve_shared
+from backstay.store.databases.database import Database, writes
+from backstay.store.providers import lock_pace, save_pace
+from backstay.store.queries import Ask, Script, one, record
 from backstay.store.settle import Move, Settled, are_few, count, settle_few
 from backstay.store.settle import settle as settle_all
 
-PROMOTE_ITEMS_MAX, STRANGERS_MAX = 5_000, 1_000
+PROMOTE_ITEMS_MAX = 5_000
 PROBE_CHOICE = 20  # candidates per probe of a failing provider
 PICKS_MAX = 10  # by one claim, while it finds items that do not fit under their budgets
 
@@ -26,14 +27,14 @@ class Want(NamedTuple):
 
     handler: str
     items: int
-    reconcile_ms: int  # how long after the claim a request of a lost holder may still arrive at the provider
-    paced: str | None = None  # the provider whose pace and whose jobs' budgets it keeps to
-    only_job: int | None = None  # the one job whose items it takes, if it is paced
-    only_first: int | None = None  # so many of that job's items, from its first one
-    from_key: int = 0  # where in the queue to start; the rest is taken from its beginning
+    reconcile_ms: int  # how long after the claim a request of a lost worker may still arrive at the provider
+    paced: str | None = None  # the name of the pace that limits it; then the budgets of its jobs are checked as well
+    only_job: int | None = None  # with a pace: only items of this job
+    only_first: int | None = None  # only this number of that job's items, from its first one
+    from_key: int = 0  # where in the queue to start; the rest comes from its head
     cost_micros: int | None = None  # of items that were submitted without a cost
-    weighs: bool = False  # items without a cost are to be weighed before they are claimed
-    probes: tuple[float, ...] = ()  # where in the queue, from 0 to 1, to look for probes of a failing provider
+    weighs: bool = False  # items without a cost must be weighed before they are claimed
+    probes: tuple[float, ...] = ()  # the places in the queue, from 0 to 1, of the probes for a failing provider
 
 
 class ClaimedItems(NamedTuple):
@@ -41,13 +42,13 @@ class ClaimedItems(NamedTuple):
     jobs: list[JobTerms]  # the terms of the jobs that are new to the worker
     more: bool = False  # a limit was reached: there may be more items
     again_ms: int | None = None  # when a provider's pace allows the next call
-    unweighed: tuple[tuple[str, int], ...] = ()  # handler and item: what their calls cost is not known yet
-    passed_over: bool = False  # items did not fit under their budgets; behind them may be others that do
+    unweighed: tuple[tuple[str, int], ...] = ()  # handler and item: the cost of their calls is not known yet
+    passed_over: bool = False  # some items did not fit under their budgets; there may be others behind them that do
 
 
 @record
 class Picked(NamedTuple):
-    """An item that may be claimed next, and what its call may cost."""
+    """An item that may be claimed next, and the most that its call may cost."""
 
     id: int
     job_id: int
@@ -59,29 +60,16 @@ class Picked(NamedTuple):
 
 record(Claimed)
 record(JobTerms)
-record(Pace)
 
 
 class PacedClaim(NamedTuple):
-    """What was claimed, how many items the pace allowed, and how long until it allows more."""
+    """The claimed items, how many the pace allowed, and how long until it allows more."""
 
     items: list[Claimed]
     allowed: int
     again_ms: int
     unweighed: tuple[tuple[str, int], ...] = ()
     passed_over: bool = False
-
-
-@record
-class Waiting(NamedTuple):
-    """Times are the database's."""
-
-    now: int
-    resume_at: int | None  # the end of a pause that the provider asked for
-    due_at: int | None  # the next try of an item
-    lost: int  # items whose worker is gone, and that are looked up
-    ask_at: int | None  # when the first of those is
-    strangers: int  # due tasks of another account, counted up to a bound
 
 
 class Items:
@@ -93,27 +81,31 @@ class Items:
         wants: Sequence[Want],
         worker: str,
         lease_ms: int,
-        met: Collection[int] = (),
+        known_jobs: Collection[int] = (),
         promoting: bool = True,
         room: int | None = None,
     ) -> ClaimedItems:
         if not any(want.paced for want in wants):
-            return await self._db.single(lambda: claim_items(wants, worker, lease_ms, met, promoting, room))
+            return await self._db.single(lambda: claim_items(wants, worker, lease_ms, known_jobs, promoting, room))
         # One transaction each: two workers that lock the same paces in different orders would deadlock.
         parts: list[ClaimedItems] = []
         for index, want in enumerate(wants):
             left = None if room is None else room - sum(len(part.items) for part in parts)
             share = None if left is None else -(-left // (len(wants) - index))
-            claiming = partial(claim_items, [want], worker, lease_ms, met, promoting and index == 0, share)
+            claiming = partial(claim_items, [want], worker, lease_ms, known_jobs, promoting and index == 0, share)
             parts.append(await self._db.write(claiming))
-        return _together(parts)
+        return _join_claims(parts)
 
     async def claim_named(
-        self, named: Sequence[tuple[Want, Collection[int]]], worker: str, lease_ms: int, met: Collection[int] = ()
+        self,
+        named: Sequence[tuple[Want, Collection[int]]],
+        worker: str,
+        lease_ms: int,
+        known_jobs: Collection[int] = (),
     ) -> ClaimedItems:
         """Claims those of the named items, by handler, that are ready; the others are done, held, or leased by another
         worker."""
-        return await self._db.single(lambda: _claim_named(named, worker, lease_ms, met))
+        return await self._db.single(lambda: _claim_named(named, worker, lease_ms, known_jobs))
 
     @writes
     def poll(
@@ -123,16 +115,16 @@ class Items:
         items: int,
         worker: str,
         lease_ms: int,
-        met: Collection[int] = (),
+        known_jobs: Collection[int] = (),
         grace_ms: int = 0,
         time_shares: int = 1,
     ) -> Script[ClaimedItems]:
-        """`time_shares`: how many providers share the time until an item's deadline; after the first share its task is
-        not wanted any more."""
+        """`time_shares`: how many providers share the time until an item's deadline; after the first share, its task is
+        no longer needed."""
         values = {"handler": handler, "account": account or "", "n": items, "worker": worker, "lease_ms": lease_ms}
         values |= {"grace_ms": grace_ms, "time_shares": max(time_shares, 1)}
         taken = sorted((yield Ask("poll", values)), key=_by_id)
-        return ClaimedItems(taken, (yield from _meet_jobs(taken, met)))
+        return ClaimedItems(taken, (yield from _new_terms(taken, known_jobs)))
 
     @writes
     def poll_late(
@@ -144,16 +136,16 @@ class Items:
         return sorted((yield Ask("poll_late", values)), key=_by_id)
 
     async def put_off_late(self, looks: Sequence[tuple[int, int, int | None]]) -> None:
-        """When to look at such tasks again: (item, fence, in how many milliseconds; None: never)."""
+        """Stores when to look at such tasks again: (item, fence, in how many milliseconds; None: never)."""
         await self._db.write(one("put_off_late", batch=looks))
 
     @writes
     def rescue(
-        self, handler: str, askable: bool, items: int, worker: str, lease_ms: int, met: Collection[int] = ()
+        self, handler: str, askable: bool, items: int, worker: str, lease_ms: int, known_jobs: Collection[int] = ()
     ) -> Script[ClaimedItems]:
         values = {"handler": handler, "askable": int(askable), "n": items, "worker": worker, "lease_ms": lease_ms}
         taken = sorted((yield Ask("rescue", values)), key=_by_id)
-        return ClaimedItems(taken, (yield from _meet_jobs(taken, met)))
+        return ClaimedItems(taken, (yield from _new_terms(taken, known_jobs)))
 
     @writes
     def return_lost_claim(self, claimed_as: str) -> Script[None]:
@@ -179,7 +171,7 @@ class Items:
         return missing
 
     async def extend_polls(self, polled: Sequence[tuple[int, int]], lease_ms: int) -> None:
-        """Keeps the tasks, given as (item, fence), whose provider is being asked about them."""
+        """Extends the leases of tasks, given as (item, fence), while their provider is being asked about them."""
         await self._db.write(one("extend_polls", {"lease_ms": lease_ms}, polled))
 
     @writes
@@ -190,7 +182,7 @@ class Items:
 
     @writes
     def weigh(self, weights: Sequence[tuple[int, int, int]]) -> Script[None]:
-        """Stores what calls cost at most, as (item, micro-dollars, tokens), for items that have no such figure yet."""
+        """Stores the most that calls cost, as (item, micro-dollars, tokens), for items that have no such figure yet."""
         yield Ask("weigh_new", batch=weights)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
@@ -204,20 +196,16 @@ class Items:
         rows = sorted((handler, level_of(key), key) for handler, keys in served.items() for key in keys)
         yield Ask("advance_turns", batch=rows)
 
-    @reads
-    def waiting(self, job_id: int, handler: str, account: str, paces: tuple[str, str]) -> Script[Waiting]:
-        """What a job's items wait for while none of them is being sent."""
-        first, after = item_range(job_id)
-        values = {"first": first, "after": after, "handler": handler, "account": account, "n": STRANGERS_MAX}
-        paced, paced_then = paces
-        [found] = yield Ask("waiting", {**values, "paced": paced, "paced_then": paced_then})
-        return found  # type: ignore[no-any-return]
-
 
 def claim_items(
-    wants: Sequence[Want], worker: str, lease_ms: int, met: Collection[int], promoting: bool, room: int | None = None
+    wants: Sequence[Want],
+    worker: str,
+    lease_ms: int,
+    known_jobs: Collection[int],
+    promoting: bool,
+    room: int | None = None,
 ) -> Script[ClaimedItems]:
-    """Claims what each handler wants. All share `room`: what one handler has no items for goes to the next."""
+    """Claims the items that each handler wants. All share `room`; room that one handler cannot use goes to the next."""
     if promoting:
         yield Ask("promote", {"n": PROMOTE_ITEMS_MAX})
     items: list[Claimed] = []
@@ -247,24 +235,24 @@ def claim_items(
         items += rows
         more = more or len(rows) == share
     items.sort(key=_by_id)
-    return ClaimedItems(items, (yield from _meet_jobs(items, met)), more, again_ms, unweighed, passed_over)
+    return ClaimedItems(items, (yield from _new_terms(items, known_jobs)), more, again_ms, unweighed, passed_over)
 
 
 def _claim_named(
-    named: Sequence[tuple[Want, Collection[int]]], worker: str, lease_ms: int, met: Collection[int]
+    named: Sequence[tuple[Want, Collection[int]]], worker: str, lease_ms: int, known_jobs: Collection[int]
 ) -> Script[ClaimedItems]:
-    """Claims those of the named items that are ready, whatever comes before them in the database's order.
+    """Claims those of the named items that are ready, wherever they are in the database's order.
 
-    Not for paced handlers: their claims follow the order."""
+    Not for paced handlers: their claims follow that order."""
     items: list[Claimed] = []
     for want, ids in named:
         values = {"handler": want.handler, "reconcile_ms": want.reconcile_ms, "worker": worker, "lease_ms": lease_ms}
         items += yield Ask("claim_named", values, [(item,) for item in sorted(set(ids))])
     items.sort(key=_by_id)
-    return ClaimedItems(items, (yield from _meet_jobs(items, met)))
+    return ClaimedItems(items, (yield from _new_terms(items, known_jobs)))
 
 
-def _together(parts: Sequence[ClaimedItems]) -> ClaimedItems:
+def _join_claims(parts: Sequence[ClaimedItems]) -> ClaimedItems:
     """Several claims as one."""
     items = sorted((item for part in parts for item in part.items), key=_by_id)
     waits = [part.again_ms for part in parts if part.again_ms is not None]
@@ -278,7 +266,7 @@ def _together(parts: Sequence[ClaimedItems]) -> ClaimedItems:
 def _claim_paced(want: Want, provider: str, share: int, values: dict[str, Any]) -> Script[PacedClaim]:
     """Claims no more than the provider's pace and the jobs' budgets allow, and reserves the money, in one
     transaction. If items do not fit under their budgets, it looks at those behind them."""
-    pace, now = yield from locked_pace(provider)
+    pace, now = yield from lock_pace(provider)
     [in_flight] = yield Ask("in_flight", {"handler": want.handler})
     share = min(share, paces.requests_allowed(pace, in_flight["items"], now))
     items, unweighed, passed_over = list[Claimed](), tuple[tuple[str, int], ...](), False
@@ -320,7 +308,7 @@ def _claim_affordable(want: Want, picked: Sequence[Picked], values: dict[str, An
     purses = yield Ask("purses", batch=[(job_id,) for job_id in jobs])
     left = {purse["id"]: purse["left_micros"] for purse in purses if purse["left_micros"] is not None}
     payers = {purse["id"]: Payer(purse["owner"], want.handler) for purse in purses}
-    budgets = yield from locked_budgets(payers.values())
+    budgets = yield from lock_budgets(payers.values())
     shared = {job_id: [budget for budget in budgets if budget.covers(*payer)] for job_id, payer in payers.items()}
     found = fit(candidates, left, shared)
     items = (yield Ask("claim_picked", values, found.items)) if found.items else []
@@ -359,8 +347,8 @@ def _ask_pick(want: Want, n: int, from_key: int) -> Ask:
 
 
 def _pick_probes(want: Want, share: int) -> Script[list[Picked]]:
-    """Items from the whole queue, at each place the one with the fewest calls. So an item that has just failed is not
-    tried again at once, and one bad job at the head of the queue does not decide for all."""
+    """Items from the whole queue: at each place the item with the fewest calls. So an item that has just failed is not
+    tried again at once, and one bad job at the head of the queue does not decide for all jobs."""
     if want.only_job is None:
         [edges] = yield Ask("queue_edges", {"handler": want.handler})
     else:
@@ -376,25 +364,15 @@ def _pick_probes(want: Want, share: int) -> Script[list[Picked]]:
     return list(chosen.values())
 
 
-def locked_pace(provider: str) -> Script[tuple[Pace, int]]:
-    [found] = yield Ask("lock_pace", {"provider": provider})
-    return read_row(Pace, found), found["now"]
-
-
-def save_pace(pace: Pace) -> Script[None]:
-    names = ("provider", "ceiling", "requests_at", "tokens_at", "input_at", "output_at", "day_calls", "resume_at")
-    yield Ask("save_pace", {name: getattr(pace, name) for name in names})
-
-
 def _by_id(item: Claimed) -> int:
     return item.id
 
 
-def _meet_jobs(items: Sequence[Claimed], met: Collection[int]) -> Script[list[JobTerms]]:
-    """The terms of the jobs that are new to the worker; a claim has those of jobs that it started."""
-    told = {item.job_id: item.terms for item in items if item.terms is not None}
-    terms = [JobTerms(*json.loads(text)) for text in told.values()]
-    new = sorted({item.job_id for item in items}.difference(met, told))
+def _new_terms(items: Sequence[Claimed], known_jobs: Collection[int]) -> Script[list[JobTerms]]:
+    """The terms of the jobs that the worker does not know yet. A claim that starts a job returns its terms itself."""
+    returned = {item.job_id: item.terms for item in items if item.terms is not None}
+    terms = [JobTerms(*json.loads(text)) for text in returned.values()]
+    new = sorted({item.job_id for item in items}.difference(known_jobs, returned))
     if new:
         terms += yield Ask("start_jobs", batch=[(job_id,) for job_id in new])
     return terms

@@ -57,7 +57,7 @@ class FedResult(NamedTuple):
 
 
 class LinkStep(NamedTuple):
-    """What one step towards a job's start did."""
+    """The result of one step towards a job's start."""
 
     job_id: int
     handler: str = ""
@@ -163,8 +163,8 @@ def _body(one: FedResult, takes: AfterItems) -> str:
     value = one.result if one.result is not None and one.state is ItemState.SUCCEEDED else "null"
     if takes is AfterItems.SUCCEEDED:
         return value
-    said = json.dumps({"state": one.state, "error_code": one.error_code, "message": one.message})
-    return f'{said[:-1]}, "value": {value}}}'
+    outcome = json.dumps({"state": one.state, "error_code": one.error_code, "message": one.message})
+    return f'{outcome[:-1]}, "value": {value}}}'
 
 
 def _open(job: WaitingJob) -> OpenJob:

@@ -1,4 +1,4 @@
-"""What can be read of jobs: one, pages, lists by a filter, and counts. Every read is bounded."""
+"""The reads of jobs: one job, pages, lists by a filter, and counts. Each read is bounded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ SHORT_JOBS_MAX = 20
 FAILURES_COUNTED_MAX = 1_000  # of a job, by error
 JOBS_LOOKED_MAX: Final = 2_000  # by one page
 RECENT_JOBS: Final = 100
+UNSENT_ITEMS: Final = 1_000
 
 Asked = tuple[int, str]  # an id, and the owner it must belong to
 
@@ -73,7 +74,7 @@ class JobView:
 
     @property
     def used_micros(self) -> int:
-        """What counts against the budget: spent, set aside, and perhaps spent."""
+        """The money that counts against the budget: spent, set aside, and perhaps spent."""
         return self.spent_micros + self.reserved_micros + self.unknown_micros
 
     @property
@@ -137,6 +138,16 @@ class Recent(NamedTuple):
     unknown_micros: int
 
 
+@record
+class UnsentItem(NamedTuple):
+    """An item that may still be sent, and the most that its call may cost, if known."""
+
+    id: int
+    cost_micros: int | None
+    body: str
+    handler: str
+
+
 class JobViews:
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -175,8 +186,8 @@ class JobViews:
     async def failures(self, job_id: int) -> list[FailureGroup]:
         return await self._db.read(one("job_failures", {"job_id": job_id, "n": FAILURES_COUNTED_MAX}))
 
-    async def done_by_handler(self, job_id: int) -> list[tuple[str, int]]:
-        """How many items of a job each handler has done."""
+    async def count_by_handler(self, job_id: int) -> list[tuple[str, int]]:
+        """How many items of a job succeeded at each handler."""
         first, after = item_range(job_id)
         rows = await self._db.read(one("answered_by", {"first": first, "after": after}))
         return [(row["handler"], row["items"]) for row in rows]
@@ -192,7 +203,7 @@ class JobViews:
         return found  # type: ignore[no-any-return]
 
     async def backlog(self, owner: str | None = None) -> list[Backlog]:
-        """What is unfinished, by handler: of one owner, or of all."""
+        """The unfinished jobs and items, by handler: of one owner, or of all."""
         return await self._db.read(one("backlog") if owner is None else one("backlog_of", {"owner": owner}))
 
     async def recent(self, owner: str) -> Recent:
@@ -224,7 +235,21 @@ class JobViews:
                 found.update([handler] if row["waits"] else [])
         return [handler for handler in candidates if handler in found]
 
-    async def stopped_by_budget(self) -> list[int]:
+    @reads
+    def unsent_items(self, job_id: int, weighed_too: bool, cursor: int) -> Script[list[UnsentItem]]:
+        """A page of items that may still be sent: those without a maximum cost, or all of them with `weighed_too`."""
+        first, after = item_range(job_id)
+        values = {"cursor": max(cursor, first - 1), "after": after, "weighed_too": int(weighed_too), "n": UNSENT_ITEMS}
+        return (yield Ask("unsent_page", values))
+
+    @reads
+    def next_cost(self, job_id: int) -> Script[int | None]:
+        """The most that the job's next item may cost, if there is one and it is known."""
+        first, after = item_range(job_id)
+        rows = yield Ask("next_cost", {"first": first, "after": after})
+        return rows[0]["cost_micros"] if rows else None
+
+    async def short_jobs(self) -> list[int]:
         """Jobs that wait because of their budgets."""
         return [row["id"] for row in await self._db.read(one("short_jobs", {"n": SHORT_JOBS_MAX}))]
 

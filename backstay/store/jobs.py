@@ -1,4 +1,4 @@
-"""Jobs: what a person can do with one: pause, resume, cancel, retry, settle its money, and delete it."""
+"""Jobs: the actions of people: pause, resume, cancel, retry, change or settle the money of a job, and delete it."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -19,7 +19,7 @@ from backstay.store.submissions import WAITING_MS
 RETRY_ITEMS: Final = 2_000  # by one transaction
 PARK_ITEMS: Final = 5_000
 PURGE_ITEMS: Final = 2_000
-UNSENT_ITEMS: Final = 1_000
+
 DISOWNED_MAX: Final = 100
 NEVER_MS: Final = 1 << 52  # a due time of some 140,000 years from now; a job's own is this plus its id
 RETRIED: Final = ("by hand", "by hand; an earlier call may have been processed and paid")
@@ -28,7 +28,7 @@ _TABLES: Final = ("item_keys", "answer_keys", "copies", "inbox", "attempts", "re
 
 @record
 class JobStanding(NamedTuple):
-    """What decides whether a person may change a job."""
+    """The facts that decide whether a person may change a job."""
 
     state: JobState
     stop_reason: StopReason | None
@@ -45,20 +45,10 @@ class FailedItem(NamedTuple):
     flaw: str | None
 
 
-@record
-class UnsentItem(NamedTuple):
-    """An item that may still be sent, and the most that its call may cost, if known."""
-
-    id: int
-    cost_micros: int | None
-    body: str
-    handler: str
-
-
 class MoneyVerdict(NamedTuple):
-    """What a person decides about money of unknown outcome: it was paid, or it was not. `micros`: only this part of it.
-    `expected`: the sum that they saw; if the sum has changed since, nothing is done. `shared`: budgets that the job
-    shares get it back too; no owner decides that about a budget that others share."""
+    """A person's decision about money of unknown outcome: it was paid, or it was not. `micros`: only this part of it.
+    `expected`: the sum that they saw; if the sum has changed since, nothing is done. `shared`: shared budgets get the
+    money back as well; an owner cannot decide that for a budget that is shared with others."""
 
     paid: bool
     who: str
@@ -100,10 +90,10 @@ class Jobs:
             await self._db.read(lambda: _why_no_retry(job_id, owner, item))
         return retried
 
-    # A paused job's waiting items step out of the claim's way. The claim passes over items of paused jobs, but row by
-    # row: a million of them at its head would make every claim slow. So the sweep gives them a due time that never
-    # comes, one per job, and resuming takes it away again. Nothing depends on it: an item that is not parked yet is
-    # passed over all the same, and one left parked by a crash is found by the sweep.
+    # The waiting items of a paused job are parked. A claim skips items of paused jobs, but row by row: a million of
+    # them at the head of the queue would make every claim slow. So the sweep gives them a due time that never comes,
+    # one for each job, and a resume removes it. Parking is only for speed: a claim also skips items that are not parked
+    # yet, and the sweep finds items that stayed parked after a crash.
 
     @reads
     def paused_jobs(self) -> Script[list[int]]:
@@ -120,7 +110,7 @@ class Jobs:
             jobs.append(found["parked_at"] - NEVER_MS)
 
     async def park(self, job_id: int) -> None:
-        """Moves a paused job's ready items out of the claim's way."""
+        """Parks the ready items of a paused job."""
         cursor: int | None = None
         while (cursor := await self._db.write(partial(_park, job_id, cursor))) is not None:
             pass
@@ -139,7 +129,7 @@ class Jobs:
 
     @writes
     def set_budget(self, job_id: int, owner: str, budget_micros: int) -> Script[None]:
-        """Another budget for a job that has one. What did not fit may fit now."""
+        """Changes the budget of a job that has one. Items that did not fit may fit now."""
         rows = yield Ask("budget_of", {"job_id": job_id, "owner": owner})
         if not rows:
             raise NotFound(f"no job {job_id}")
@@ -173,24 +163,10 @@ class Jobs:
         yield Ask("write_events", batch=[(f"job:{job_id}", act, f"{_dollars(micros)} by {verdict.who}")])
         return micros
 
-    @reads
-    def unsent_items(self, job_id: int, weighed_too: bool, cursor: int) -> Script[list[UnsentItem]]:
-        """A page of items that may still be sent: those without a maximum cost, or all of them with `weighed_too`."""
-        first, after = item_range(job_id)
-        values = {"cursor": max(cursor, first - 1), "after": after, "weighed_too": int(weighed_too), "n": UNSENT_ITEMS}
-        return (yield Ask("unsent_page", values))
-
     @writes
     def weigh_items(self, weights: Sequence[tuple[int, int | None]]) -> Script[None]:
         """Stores the most that a call of each item may cost: (item, micro-dollars)."""
         yield Ask("weigh_items", batch=weights)
-
-    @reads
-    def next_cost(self, job_id: int) -> Script[int | None]:
-        """The most that the job's next item may cost, if there is one and it is known."""
-        first, after = item_range(job_id)
-        rows = yield Ask("next_cost", {"first": first, "after": after})
-        return rows[0]["cost_micros"] if rows else None
 
     # Its deletion: first it disappears for every reader, then its rows are deleted step by step. Every read names an
     # owner, and no owner has an empty name, so a job whose owner is set to the empty name is no longer visible.
@@ -217,8 +193,8 @@ class Jobs:
 
 
 def disown_job(job_id: int, owner: str) -> Script[Mapping[str, Any]]:
-    """Makes a job and its batch disappear; returns what it was. Raises the error that says why if that is not
-    possible."""
+    """Makes a job and its batch disappear; returns the job's last counters. Raises an error that says why, if that is
+    not possible."""
     rows = yield Ask("disown_job", {"job_id": job_id, "owner": owner})
     if rows:
         for files in (yield Ask("purge_batch", {"job_id": job_id})):
@@ -243,7 +219,7 @@ def _act(statement: str, job_id: int, owner: str, act: str) -> Script[None]:
 
 
 def _refuse(job_id: int, owner: str, act: str) -> Script[None]:
-    """Raises the error that says why nothing was changed; another owner's job does not exist."""
+    """Raises the error that says why nothing was changed. A job of another owner counts as not found."""
     job = yield from _standing(job_id, owner)
     state: str = job.state
     done = "cancelled" if act == "cancel_asked" else act

@@ -180,7 +180,7 @@ class Measures:
 
     async def steps(self, owner: str, since_minute: int, step_minutes: int) -> list[Step]:
         found: dict[int, list[Measure]] = {}
-        for minute, _, measure in await self._measured(owner, since_minute, step_minutes):
+        for minute, _, measure in await self._read(owner, since_minute, step_minutes):
             found.setdefault(minute, []).append(measure)
         return [Step(minute, sum_measures(measures)) for minute, measures in found.items()]
 
@@ -189,9 +189,9 @@ class Measures:
         return await self._db.read(one("spending", {"minutes": minutes}))
 
     async def by_provider(self, owner: str, since_minute: int) -> dict[str, Measure]:
-        return {provider: measure for _, provider, measure in await self._measured(owner, since_minute, ALL_MINUTES)}
+        return {provider: measure for _, provider, measure in await self._read(owner, since_minute, ALL_MINUTES)}
 
-    async def _measured(self, owner: str, since_minute: int, step_minutes: int) -> list[tuple[int, str, Measure]]:
+    async def _read(self, owner: str, since_minute: int, step_minutes: int) -> list[tuple[int, str, Measure]]:
         values = {"owner": owner, "since": since_minute, "step": step_minutes}
         rows = await self._db.read(one("measures_of", values))
         return [(row["since"], row["provider"], read_row(Measure, row)) for row in rows]

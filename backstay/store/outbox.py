@@ -19,9 +19,9 @@ MESSAGES: Final = "messages"  # the sink of users' messages and of events about 
 USER_EVENT: Final = "user."  # begins the names of users' messages; their topic follows
 ITEM_EVENT: Final = "item."  # begins the names of events about items; their new state follows
 ITEM_FAILED: Final = "item.failed"
-EVENT_ITEMS_MAX: Final = 100  # that one event tells of
+EVENT_ITEMS_MAX: Final = 100  # in one event
 NOTICES_READ: Final = 5_000  # by one look
-NOTICES_TOLD: Final = 2_000  # in one transaction
+NOTICES_TOLD: Final = 2_000  # reported by one transaction
 NOTICE_WAIT_MS: Final = 5_000  # that a failed item waits for others of its job
 TOPIC: Final = r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*"
 TOPIC_CHARACTERS_MAX: Final = 100
@@ -166,7 +166,7 @@ def _age(message: Message) -> tuple[int, int]:
 
 
 class ItemEvent(NamedTuple):
-    """What one event tells of some items of a job: fields that they share, and an object for each."""
+    """One event about some items of a job: fields that they share, and an object for each item."""
 
     job_id: int
     name: str
@@ -176,7 +176,7 @@ class ItemEvent(NamedTuple):
 
 @record
 class FailureNotice(NamedTuple):
-    """A failed item of which nobody was told yet."""
+    """A failed item that no event has reported yet."""
 
     id: int
     job_id: int
@@ -198,10 +198,10 @@ class NotedFailure(NamedTuple):
     failed_at: int
     message: str | None
     provider_status: int | None
-    key: str | None  # that its submitter knows it by
+    key: str | None  # the key that its submitter gave it
     head: str | None  # the beginning of its request
 
-    def shown(self) -> dict[str, Any]:
+    def event_data(self) -> dict[str, Any]:
         return {
             "id": show_item(self.item_id),
             "custom_id": custom_id_of(self.head or ""),
@@ -227,8 +227,8 @@ def custom_id_of(head: str) -> str | None:
 
 
 def due_notices(notices: Sequence[FailureNotice]) -> list[int]:
-    """The notices to tell of now, the oldest first: of each job full events, and the rest when its oldest has waited
-    long enough."""
+    """The notices to report now, the oldest first: of each job enough for full events, and the rest when the oldest has
+    waited long enough."""
     jobs: dict[int, list[FailureNotice]] = {}
     for notice in notices:
         jobs.setdefault(notice.job_id, []).append(notice)
@@ -248,7 +248,7 @@ async def tell_failed(database: Database) -> int:
 def _tell_failed(due: Sequence[int]) -> Script[int]:
     taken = yield Ask("take_notices", batch=[(notice,) for notice in due])
     found: list[NotedFailure] = yield Ask("noted_failures", batch=[tuple(row) for row in taken])
-    return (yield from tell_items(chunk_items(((it.job_id, ITEM_FAILED, ()), it.shown()) for it in found)))
+    return (yield from tell_items(chunk_items(((it.job_id, ITEM_FAILED, ()), it.event_data()) for it in found)))
 
 
 def chunk_items(
@@ -266,8 +266,8 @@ def chunk_items(
 
 
 def tell_items(events: Sequence[ItemEvent]) -> Script[int]:
-    """Writes events for those who want them: a broker's sink, if it is open, and webhooks of the job's owner that name
-    the event. All copies of an event have one id. Returns how many events were written."""
+    """Writes events for every receiver: a broker's sink, if it is open, and webhooks of the job's owner that name the
+    event. All copies of an event have one id. Returns how many events were written."""
     wanted = sorted({(event.job_id, event.name) for event in events})
     rows = (yield Ask("event_takers", batch=wanted)) if wanted else []
     takers: dict[tuple[int, str], list[Any]] = {}
@@ -279,8 +279,8 @@ def tell_items(events: Sequence[ItemEvent]) -> Script[int]:
         told += bool(mine)
         event_id = new_id()
         for job in mine:
-            said = {"id": str(event.job_id), "owner": job["owner"], "handler": job["handler"], **event.shared}
-            body = json.dumps({**said, "items": event.items}, separators=(",", ":"))
+            about = {"id": str(event.job_id), "owner": job["owner"], "handler": job["handler"], **event.shared}
+            body = json.dumps({**about, "items": event.items}, separators=(",", ":"))
             messages.append(
                 NewMessage(job["owner"], "items", event_id, event.name, body, job["now"], job["now"], job["sink"])
             )
@@ -360,10 +360,10 @@ def _rows(found: Iterable[tuple[_Alike, int]], now: int) -> list[NewMessage]:
 
 
 def _row(alike: _Alike, first: int, named: dict[str, Any], now: int) -> NewMessage:
-    said = {"handler": alike.handler, "priority": alike.priority, **named}
+    payload = {"handler": alike.handler, "priority": alike.priority, **named}
     if alike.wait_ms is not None:
-        said["wait_ms"] = alike.wait_ms
-    return NewMessage(alike.owner, "items", str(first), WORK_READY, json.dumps(said), now, now, WORK)
+        payload["wait_ms"] = alike.wait_ms
+    return NewMessage(alike.owner, "items", str(first), WORK_READY, json.dumps(payload), now, now, WORK)
 
 
 def _write(rows: Sequence[NewMessage]) -> Script[None]:

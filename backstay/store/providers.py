@@ -1,4 +1,4 @@
-"""Providers: what all workers share about them: where requests go, how fast, the breaker's window, holds, probes."""
+"""Providers: the knowledge that all workers share: endpoints, paces, breakers, holds and probes."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,10 +8,10 @@ from backstay.core.breaker import Breaker, BreakerPolicy, Call
 from backstay.core.pace import MINUTE_MS, NO_FURTHER_LIMITS, Answers, FurtherLimits, Pace, start_ceiling
 from backstay.core.states import StopReason
 from backstay.store.databases.database import Database, reads, writes
-from backstay.store.items import locked_pace, save_pace
 from backstay.store.queries import Ask, Script, one, read_row, record
 
 record(Breaker)
+record(Pace)
 
 
 @record
@@ -50,34 +50,34 @@ class Providers:
     @writes
     def observe(self, name: str, calls: Sequence[Call], policy: BreakerPolicy) -> Script[BreakerChange]:
         """Adds calls to the shared window; one worker at a time, so that no call is lost."""
-        before, now = yield from _locked(name)
+        before, now = yield from _lock_breaker(name)
         after = breakers.observe(breakers.cool(before, policy, now), calls, policy, now)
-        return (yield from _saved(before, after))
+        return (yield from _save_breaker(before, after))
 
     @writes
     def cool(self, name: str, policy: BreakerPolicy) -> Script[BreakerChange]:
-        before, now = yield from _locked(name)
-        return (yield from _saved(before, breakers.cool(before, policy, now)))
+        before, now = yield from _lock_breaker(name)
+        return (yield from _save_breaker(before, breakers.cool(before, policy, now)))
 
     @writes
     def hold(self, name: str, reason: str, seconds: float | None = None) -> Script[BreakerChange]:
-        before, now = yield from _locked(name)
+        before, now = yield from _lock_breaker(name)
         until = None if seconds is None else now + int(seconds * 1000)
-        return (yield from _saved(before, breakers.hold(before, reason, now, until)))
+        return (yield from _save_breaker(before, breakers.hold(before, reason, now, until)))
 
     @writes
     def refuse(
         self, name: str, reason: str, policy: BreakerPolicy, hold_seconds: float | None
     ) -> Script[BreakerChange]:
         """Holds a provider that refuses the account: longer each time, up to `hold_seconds` (None: without end)."""
-        before, now = yield from _locked(name)
+        before, now = yield from _lock_breaker(name)
         hold_ms = None if hold_seconds is None else int(hold_seconds * 1000)
-        return (yield from _saved(before, breakers.refuse(before, reason, policy, now, hold_ms)))
+        return (yield from _save_breaker(before, breakers.refuse(before, reason, policy, now, hold_ms)))
 
     @writes
     def release(self, name: str) -> Script[BreakerChange]:
-        before, now = yield from _locked(name)
-        return (yield from _saved(before, breakers.release(before, now)))
+        before, now = yield from _lock_breaker(name)
+        return (yield from _save_breaker(before, breakers.release(before, now)))
 
     @writes
     def take_probe(self, name: str, probe_seconds: float) -> Script[bool]:
@@ -118,9 +118,9 @@ class Providers:
 
     @writes
     def judge_pace(self, provider: str, answers: Answers, handler: str | None = None) -> Script[tuple[Pace, int]]:
-        """Shares what a worker saw with all workers; returns the new pace with the database's time. `handler`: the one
-        whose calls under way are all that the pace is about."""
-        pace, now = yield from locked_pace(provider)
+        """Shares what a worker learnt with all workers; returns the new pace and the database's time. `handler`: the
+        only handler with this pace, so that its calls under way can be counted."""
+        pace, now = yield from lock_pace(provider)
         [in_flight] = [{"items": None}] if handler is None else (yield Ask("in_flight", {"handler": handler}))
         after = answers.verdict(pace, now, in_flight["items"])
         if after != pace:
@@ -132,18 +132,29 @@ class Providers:
         return {pace.provider: pace for pace in found}
 
     async def pace(self, name: str, name_then: str) -> Pace | None:
-        """The pace with the first name. If there is no such pace: the one with the second name."""
+        """The pace with the first name; if there is none, the pace with the second name."""
         found: list[Pace] = await self._db.read(one("pace", {"paced": name, "paced_then": name_then}))
         return found[0] if found else None
 
 
-def _locked(name: str) -> Script[tuple[Breaker, int]]:
+def lock_pace(provider: str) -> Script[tuple[Pace, int]]:
+    """The pace of a provider and the database's time. The row is locked until the transaction ends."""
+    [found] = yield Ask("lock_pace", {"provider": provider})
+    return read_row(Pace, found), found["now"]
+
+
+def save_pace(pace: Pace) -> Script[None]:
+    names = ("provider", "ceiling", "requests_at", "tokens_at", "input_at", "output_at", "day_calls", "resume_at")
+    yield Ask("save_pace", {name: getattr(pace, name) for name in names})
+
+
+def _lock_breaker(name: str) -> Script[tuple[Breaker, int]]:
     yield Ask("ensure_provider", {"name": name})
     [found] = yield Ask("lock_provider", {"name": name})
     return read_row(Breaker, found), found["now"]
 
 
-def _saved(before: Breaker, after: Breaker) -> Script[BreakerChange]:
+def _save_breaker(before: Breaker, after: Breaker) -> Script[BreakerChange]:
     if after != before:
         values = {
             "name": after.provider,

@@ -1,4 +1,4 @@
-"""Pruning: which ended jobs an owner keeps no longer, what belongs to one, and its deletion with its archive."""
+"""Pruning: finds old ended jobs, reads everything that belongs to one, and deletes it, with or without an archive."""
 
 from typing import Final, NamedTuple
 
@@ -17,7 +17,7 @@ OWNERS_MAX: Final = 10_000  # by one pass
 
 @record
 class FinishedJob(NamedTuple):
-    """An ended job. From `finished_at` on: what changes if its items or results change."""
+    """An ended job. The fields from `finished_at` on change if its items or results change."""
 
     id: int
     owner: str
@@ -93,9 +93,9 @@ class Pruning:
 
     @reads
     def until(self, owner: str, age_ms: int | None, keep: int | None, quiet_ms: int) -> Script[Place]:
-        """The newest place in the order of their ends up to which an owner's jobs go: those that ended so long ago, and
-        all but the newest `keep`. Jobs that ended within `quiet_ms` stay."""
-        [row] = yield Ask("prune_now")
+        """Jobs of an owner up to this place, in the order of their ends, are deleted: those that ended more than
+        `age_ms` ago, and all but the newest `keep`. Jobs that ended within `quiet_ms` stay."""
+        [row] = yield Ask("now")
         until = BEFORE_ALL if age_ms is None else (row["now"] - age_ms, LAST_ID)
         if keep is not None:
             beyond = yield Ask("newest_beyond", {"owner": owner, "keep": keep})
@@ -105,7 +105,8 @@ class Pruning:
     @reads
     def page(self, owner: str, after: Place, until: Place, n: int) -> Script[list[FinishedJob]]:
         """An owner's ended jobs behind a place and up to another, the oldest first."""
-        span = {"finished_at": after[0], "job_id": after[1], "until_at": until[0], "until_id": until[1]}
+        (finished_at, job_id), (until_at, until_id) = after, until
+        span = {"finished_at": finished_at, "job_id": job_id, "until_at": until_at, "until_id": until_id}
         return (yield Ask("finished_page", {"owner": owner, **span, "n": n}))
 
     @reads

@@ -1,6 +1,6 @@
 """Loads the named statements of `sql/` and renders each for a database.
 
-In a statement stand, in braces:
+A statement may contain, in braces:
     {columns JobView}          the fields of a record; the rows of the statement become such records
     {columns JobView of jobs}  the same, each with its table's name; `of few.attempt_` puts that before each
     {columns JobView, 1 AS n}  the same, with an expression for a field that is not a column
@@ -8,7 +8,7 @@ In a statement stand, in braces:
     {each Measure: sum($)}     an expression for each of a record's fields
     {batch JobCounts}          the rows that come with the statement, as a table whose columns are a record's fields
     {batch(id bigint)}         the same with columns of its own
-    {now}, {skip_locked}, {for_update}, {in picked}   what the two databases spell differently
+    {now}, {skip_locked}, {for_update}, {in picked}   texts that differ between the two databases
     {JOB_OPEN}                 a closed set of words, as a list in parentheses
     {follows :was :state}      whether the table of transitions allows this change of a held item
     {job_end}                  a piece that several statements share; they stand in `sql/shared.sql`
@@ -109,8 +109,8 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _names_with(text: str) -> dict[str, str]:
     """Names with their values; a bare list of names has none."""
-    told = json.loads(text)
-    return told if isinstance(told, dict) else {}
+    found = json.loads(text)
+    return found if isinstance(found, dict) else {}
 
 
 _CHANGES: Final[Mapping[Any, Callable[[Any], Any]]] = {
@@ -122,7 +122,7 @@ _CHANGES: Final[Mapping[Any, Callable[[Any], Any]]] = {
 
 Row = Sequence[Any]
 
-FEW_ROWS_MAX = 20  # so few rows are faster inside one statement than by a bulk load
+FEW_ROWS_MAX = 20  # up to this number, rows are faster inside one statement than by a bulk load
 
 
 class Ask(NamedTuple):
@@ -170,7 +170,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What the two databases spell differently."""
+    """The differences between the two databases."""
 
     name: str
     now: str
@@ -222,7 +222,7 @@ def statements() -> Iterator[tuple[str, str]]:
 
 @cache
 def shared_pieces() -> Mapping[str, str]:
-    """What several statements share, by name."""
+    """The texts that several statements share, by name."""
     return {name: _without_comments(text) for name, text in _parts("-- shared: ")}
 
 

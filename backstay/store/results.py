@@ -46,7 +46,7 @@ class Copy(NamedTuple):
 
 
 class ItemUsage(NamedTuple):
-    """What an item used in all of its attempts. Unknown is None, never 0."""
+    """The usage of an item in all of its attempts. Unknown is None, never 0."""
 
     input_tokens: int | None
     output_tokens: int | None
@@ -106,7 +106,7 @@ class ResultViews:
         return await self._db.read(one("results_of", batch=[(item,) for item in items]))
 
     async def usage_of(self, items: Sequence[int]) -> dict[int, ItemUsage]:
-        """What the named items used, as far as they were tried."""
+        """The usage of the named items, as far as they were tried."""
         rows = await self._db.read(one("usage_of", batch=[(item,) for item in items]))
         return {row["item_id"]: _usage(row) for row in rows}
 

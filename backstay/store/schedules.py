@@ -20,7 +20,7 @@ _NO_NAME: Final = ""  # comes before all names
 @record
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A schedule as people see it. All moments are milliseconds since 1970, UTC."""
+    """A schedule as people see it. All times are milliseconds since 1970, UTC."""
 
     name: str
     handler: str
@@ -54,7 +54,7 @@ class DueSchedule(NamedTuple):
 
 
 class Firing(NamedTuple):
-    """What is done about a schedule that is due: the jobs of its firings, and when it fires next."""
+    """The firings of a schedule that is due: their jobs, and when it fires next."""
 
     schedule: DueSchedule
     jobs: Sequence[tuple[NewJob, Chunk]]
@@ -73,7 +73,7 @@ class Schedules:
     @reads
     def get(self, name: str, owner: str) -> Script[Schedule]:
         _refuse_nul(name)
-        return _found(name, (yield Ask("schedule", {"owner": owner, "name": name})))
+        return _first_schedule(name, (yield Ask("schedule", {"owner": owner, "name": name})))
 
     @writes
     def add(self, new: NewSchedule, owner: str) -> Script[Schedule]:
@@ -85,11 +85,11 @@ class Schedules:
                 hint = Sentence("`", NextCommand(f"schedule remove {new.name}"), "` removes it")
                 raise NotAllowed(f"there is a schedule {new.name} already", hint=hint)
             raise NotAllowed(f"an owner can have at most {SCHEDULES_MAX:,} schedules")
-        return _found(new.name, (yield Ask("schedule", {"owner": owner, "name": new.name})))
+        return _first_schedule(new.name, (yield Ask("schedule", {"owner": owner, "name": new.name})))
 
     @writes
     def declare(self, new: NewSchedule, owner: str) -> Script[None]:
-        """Writes down what a program's code says. A changed cron line or time zone counts from now on."""
+        """Stores a schedule that stands in a program's code. A changed cron line or time zone counts from now on."""
         values = {"owner": owner, "name": new.name}
         [now] = yield Ask("now")
         found: list[Schedule] = yield Ask("lock_schedule", values)
@@ -107,20 +107,20 @@ class Schedules:
 
     @writes
     def pause(self, name: str, owner: str) -> Script[Schedule]:
-        """Firings that come while it is paused are not missed: there are none."""
+        """A paused schedule has no firings, so none are missed."""
         _refuse_nul(name)
         yield Ask("pause_schedule", {"owner": owner, "name": name})
-        return _found(name, (yield Ask("schedule", {"owner": owner, "name": name})))
+        return _first_schedule(name, (yield Ask("schedule", {"owner": owner, "name": name})))
 
     @writes
     def resume(self, name: str, owner: str) -> Script[Schedule]:
         _refuse_nul(name)
         values = {"owner": owner, "name": name}
-        found = _found(name, (yield Ask("lock_schedule", values)))
+        found = _first_schedule(name, (yield Ask("lock_schedule", values)))
         if found.paused_at is not None:
             next_at = cron.next_after(found.cron, found.timezone, found.now)
             yield Ask("resume_schedule", {**values, "next_at": next_at})
-        return _found(name, (yield Ask("schedule", values)))
+        return _first_schedule(name, (yield Ask("schedule", values)))
 
     async def remove(self, name: str, owner: str) -> None:
         """Its jobs stay. A schedule that stands in the code is there again when its program starts."""
@@ -128,7 +128,7 @@ class Schedules:
         if not await self._db.write(one("remove_schedule", {"owner": owner, "name": name})):
             raise _no_schedule(name)
 
-    # what workers and ticks do
+    # for workers and ticks
 
     @reads
     def next_in_ms(self, handlers: Sequence[str]) -> Script[int | None]:
@@ -142,12 +142,12 @@ class Schedules:
         return await self._db.read(one("schedules_due", {"n": DUE_MAX}, batch))
 
     async def overdue(self, late_ms: int) -> list[DueSchedule]:
-        """Schedules of any handler that nobody has looked at for so long."""
+        """Schedules of any handler that have been due for longer than this."""
         return await self._db.read(one("schedules_overdue", {"late_ms": late_ms, "n": DUE_MAX}))
 
     @writes
     def fire(self, firing: Firing) -> Script[list[int] | None]:
-        """The jobs; None if someone else was faster, or the schedule was changed meanwhile. All or nothing."""
+        """Creates the jobs of a firing, all or none. None: another process was faster, or the schedule was changed."""
         found = firing.schedule
         values = {"owner": found.owner, "name": found.name}
         moments = {"next_at": firing.next_at, "last_at": firing.last_at, "error": firing.error}
@@ -161,7 +161,7 @@ class Schedules:
         return jobs
 
     async def fail(self, found: DueSchedule, error: str, wait_ms: int) -> bool:
-        """Notes why it could not fire; its firings wait. Without a wait, others may try at once."""
+        """Stores why it could not fire; its firings wait for `wait_ms`. With 0, other processes may try at once."""
         values = {"owner": found.owner, "name": found.name, "version": found.version}
         return bool(await self._db.write(one("fail_schedule", {**values, "error": error, "wait_ms": wait_ms})))
 
@@ -175,7 +175,7 @@ def _add(new: NewSchedule, owner: str, next_at: int | None, declared: bool) -> S
     return bool((yield Ask("add_schedule", values)))
 
 
-def _found(name: str, rows: list[Schedule]) -> Schedule:
+def _first_schedule(name: str, rows: list[Schedule]) -> Schedule:
     if not rows:
         raise _no_schedule(name)
     return rows[0]

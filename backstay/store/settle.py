@@ -1,4 +1,5 @@
-"""Scripts that end a claim: the fenced settlement, its attempts, its events and its jobs' counters, all or nothing."""
+"""Scripts that settle claimed items: under their fence, with attempts, events and the counters of jobs, all or
+nothing."""
 
 import json
 from collections import Counter
@@ -42,11 +43,11 @@ record(Attempt)
 combine_records("SettledAttempt", ("", SettledItem), ("attempt_", Attempt))
 _NO_ATTEMPT = (None,) * len(Attempt._fields)
 
-# What a settlement has in common with others that are settled together: all but its own part and what is written apart.
+# The fields that settlements of one statement have in common: all but their own ones, and those that are written apart.
 _APART = ("attempt", "act", "detail", "freed", "unknown", "payer", "late_result")
-_FATE = tuple(name for name in Settlement._fields if name not in (*SettledItem._fields, *_APART))
-_fate = attrgetter(*_FATE)
-_own = attrgetter(*SettledItem._fields)
+_COMMON = tuple(name for name in Settlement._fields if name not in (*SettledItem._fields, *_APART))
+_common_of = attrgetter(*_COMMON)
+_own_of = attrgetter(*SettledItem._fields)
 
 
 class Settled(NamedTuple):
@@ -57,9 +58,9 @@ class Settled(NamedTuple):
 
 def settle(settlements: Sequence[Settlement]) -> Script[Settled]:
     won: list[FencedItem] = []
-    for fate, rows in _alike(settlements).items():
-        won += yield Ask("settle_items", dict(zip(_FATE, fate, strict=True)), rows)
-    applied, lost = _won_and_lost(settlements, won)
+    for common, rows in _group(settlements).items():
+        won += yield Ask("settle_items", dict(zip(_COMMON, common, strict=True)), rows)
+    applied, lost = _split_by_lease(settlements, won)
     yield from write_attempts([s.attempt for s in applied if s.attempt is not None])
     if moved := [s.id for s in applied if s.handler_next is not None]:
         yield Ask("lock_moved", batch=[(job_id,) for job_id in sorted({job_of(s.id) for s in applied})])
@@ -78,17 +79,18 @@ def settle(settlements: Sequence[Settlement]) -> Script[Settled]:
 
 def settle_few(settlements: Sequence[Settlement]) -> Script[Settled]:
     """The same for a few items with the same outcome, in one statement, where the database can do that."""
-    [fate] = _alike(settlements)
-    values = dict(zip(_FATE, fate, strict=True))
-    rows = yield Ask("settle_few", values, [(*_own(s), *(s.attempt or _NO_ATTEMPT)) for s in settlements])
-    applied, lost = _won_and_lost(settlements, [FencedItem(row["id"], row["fence"]) for row in rows])
+    [common] = _group(settlements)
+    values = dict(zip(_COMMON, common, strict=True))
+    rows = yield Ask("settle_few", values, [(*_own_of(s), *(s.attempt or _NO_ATTEMPT)) for s in settlements])
+    applied, lost = _split_by_lease(settlements, [FencedItem(row["id"], row["fence"]) for row in rows])
     ended = {row["job_id"]: JobState(row["state"]) for row in rows if row["state"] in JOB_ENDED}
     return Settled(applied, lost, list(ended.items()))
 
 
-def _won_and_lost(
+def _split_by_lease(
     settlements: Sequence[Settlement], won: Sequence[FencedItem]
 ) -> tuple[list[Settlement], list[Settlement]]:
+    """The applied settlements, and those whose lease was lost."""
     if len(won) == len(settlements):
         return list(settlements), []
     kept = set(won)  # by fence too: the old and the new holder of an item may settle together
@@ -98,11 +100,11 @@ def _won_and_lost(
 
 def are_few(settlements: Sequence[Settlement]) -> bool:
     """Whether one statement can settle them: few, alike, and with nothing else to store."""
-    fates = set(map(_fate, settlements))
-    return len(fates) == 1 and len(settlements) <= FEW_ROWS_MAX and not any(map(_tells_more, settlements))
+    kinds = set(map(_common_of, settlements))
+    return len(kinds) == 1 and len(settlements) <= FEW_ROWS_MAX and not any(map(_has_more, settlements))
 
 
-def _tells_more(settlement: Settlement) -> bool:
+def _has_more(settlement: Settlement) -> bool:
     """Whether it has a rare act, money, a passed deadline, a flaw or a hint besides its state."""
     attempt = settlement.attempt
     used = attempt is not None and (attempt.input_tokens is not None or attempt.cost_micros is not None)
@@ -110,17 +112,17 @@ def _tells_more(settlement: Settlement) -> bool:
     return rare or used or settlement.state == ItemState.QUEUED or settlement.flaw is not None
 
 
-def _alike(settlements: Sequence[Settlement]) -> dict[tuple[object, ...], list[tuple[object, ...]]]:
-    """Settlements grouped by what they have in common, so that a group is one short statement."""
+def _group(settlements: Sequence[Settlement]) -> dict[tuple[object, ...], list[tuple[object, ...]]]:
+    """Settlements grouped by their common fields, so that a group is one short statement."""
     groups: dict[tuple[object, ...], list[tuple[object, ...]]] = {}
     for s in settlements:
-        groups.setdefault(_fate(s), []).append(_own(s))
+        groups.setdefault(_common_of(s), []).append(_own_of(s))
     return groups
 
 
 @record
 class LateJob(NamedTuple):
-    """A job whose handler's time is over: what waits goes to the next handler."""
+    """A job whose handler's time is over: its waiting items go to the next handler."""
 
     id: int
     handler: str
@@ -128,8 +130,8 @@ class LateJob(NamedTuple):
 
 
 def moves_between_handlers(job: LateJob) -> Script[dict[str, str]]:
-    """From which handler to which the items of a late job go. A job with several providers has two endpoints of each:
-    they stand beside its own, in the same order."""
+    """For each handler of a late job, the handler that gets its items. A job with several providers has two endpoints
+    for each: the specs of both handlers list theirs in the same order."""
     endpoints = yield Ask("all_endpoints")
     names, specs = {row["spec"]: row["name"] for row in endpoints}, {row["name"]: row["spec"] for row in endpoints}
     before, after = (
@@ -140,7 +142,7 @@ def moves_between_handlers(job: LateJob) -> Script[dict[str, str]]:
 
 
 def _move_late(queued: Sequence[Settlement]) -> Script[None]:
-    """What comes back after its job's time to move goes straight to the next handler."""
+    """Items that come back after their job's `move_at` go directly to the next handler."""
     jobs = sorted({job_of(s.id) for s in queued})
     late: list[LateJob] = (yield Ask("late_among", batch=[(job_id,) for job_id in jobs])) if jobs else []
     for job in late:
@@ -151,7 +153,7 @@ def _move_late(queued: Sequence[Settlement]) -> Script[None]:
 
 
 def widen_keys(job_id: int, keys: Sequence[int]) -> Script[None]:
-    """After some items of a job got new places in a queue: a worker that does one job looks only between its keys."""
+    """Widens the key range of a job whose items got new places: a worker that runs one job looks only in that range."""
     if keys:
         yield Ask("widen_keys", {"job_id": job_id, "low": min(keys), "high": max(keys)})
 
@@ -187,7 +189,7 @@ def set_late_flaw(items: Sequence[int]) -> Script[None]:
 
 
 class Move(NamedTuple):
-    """What one item changes in its job's counters."""
+    """The change of one item in its job's counters."""
 
     job_id: int
     old: str | None
@@ -205,7 +207,7 @@ class Move(NamedTuple):
 @record
 @dataclass(slots=True)
 class JobCounts:
-    """What many items together change in their job's counters."""
+    """The change of many items together in their job's counters."""
 
     job_id: int
     processing: int = 0

@@ -1,4 +1,4 @@
-"""The story of an item or job: what happened to it, why it waits, and its timeline."""
+"""The story of an item or job: its timeline, and why it waits."""
 
 from collections.abc import Collection
 from dataclasses import fields, replace
@@ -59,15 +59,15 @@ class Moment(NamedTuple):
 
 
 async def read_item_story(
-    store: "Store", item_id: int, owner: str, lease_ms: int, *, shows_words: bool = False
+    store: "Store", item_id: int, owner: str, lease_ms: int, *, shows_reason: bool = False
 ) -> ItemReport:
-    """`shows_words`: with the provider's message when it was held, which only operators may see."""
+    """`shows_reason`: with the reason of a breaker or hold, which only operators may see."""
     views = store.item_views
     view = show_due_time(await views.get(item_id, owner))
     attempts = await views.attempts(item_id)
     workers = await store.workers.page()
     live = sum(view.handler in worker.handlers and worker.alive(lease_ms) for worker in workers)
-    breaker = breaker_of(await store.providers.holds(), view.handler, workers, shows_words)
+    breaker = breaker_of(await store.providers.holds(), view.handler, workers, shows_reason)
     ahead = await views.ahead(item_id) if view.state == "queued" else 0
     is_request = view.handler in dict(await store.providers.endpoints(open_only=False))
     around: dict[str, Any] = {"breaker": breaker, "live_workers": live, "ahead": ahead, "is_request": is_request}
@@ -80,10 +80,10 @@ async def read_item_story(
 
 
 async def read_job_story(
-    store: "Store", job_id: int, owner: str, lease_ms: int, *, shows_words: bool = False
+    store: "Store", job_id: int, owner: str, lease_ms: int, *, shows_reason: bool = False
 ) -> tuple[JobView, list[Reason]]:
-    """The job, and what keeps its waiting items from being started: each is looked at with its own handler, of which a
-    job may have several. `shows_words`: as for an item."""
+    """The job, and the reasons why its waiting items are not started, for each of its handlers. `shows_reason`: as for
+    an item."""
     view = await store.job_views.get(job_id, owner)
     if view.ended or (view.done + view.processing >= view.total and not view.waits_for):
         return view, []
@@ -98,7 +98,7 @@ async def read_job_story(
             stop_reason=view.stop_reason,
             state=ItemState.QUEUED,
             handler=handler,
-            breaker=breaker_of(holds, handler, workers, shows_words),
+            breaker=breaker_of(holds, handler, workers, shows_reason),
             job_short=view.held_by_budget,
             shared_budget=await store.budgets.of_job(view.id, owner) if view.short else None,
             timeout_at=view.timeout_at,
@@ -139,17 +139,17 @@ def show_due_time(view: ItemDetail) -> ItemDetail:
 
 def provider_of(handler: str, workers: list[WorkerView]) -> str:
     """The provider behind a handler, as its workers report it; without workers, the handler's name."""
-    told = (worker.providers[handler] for worker in workers if handler in worker.providers)
-    return next(told, handler)
+    reported = (worker.providers[handler] for worker in workers if handler in worker.providers)
+    return next(reported, handler)
 
 
-def breaker_of(holds: HeldWork, handler: str, workers: list[WorkerView], shows_words: bool) -> Breaker | None:
+def breaker_of(holds: HeldWork, handler: str, workers: list[WorkerView], shows_reason: bool) -> Breaker | None:
     found = holds.providers.get(provider_of(handler, workers))
-    return found if found is None or shows_words else hide_reason(found)
+    return found if found is None or shows_reason else hide_reason(found)
 
 
 async def _pace_of(store: "Store", handler: str, workers: list[WorkerView], is_request: bool) -> Pace | None:
-    """A request keeps to the pace of its lane, or to the one that all keys of its service share."""
+    """The pace of a request is that of its lane, or the one that all keys of its service share."""
     if is_request:
         return await store.providers.pace(handler, provider_of(handler, workers).partition("/")[0])
     name = pace_name_of(handler)
@@ -163,8 +163,8 @@ def _standing(view: ItemDetail, attempts: list[AttemptView], **around: Any) -> S
 
 
 def is_no_try(attempt: AttemptView, before: AttemptView | None) -> bool:
-    """Whether the attempt stands for an item that a time limit or its job ended while it waited: it has the number and
-    start of the last call."""
+    """Whether the attempt is not a call: a time limit or the end of its job ended the item while it waited. Such an
+    attempt has the number and the start of the last call."""
     if attempt.outcome == AttemptOutcome.SUCCEEDED:  # a late result that was accepted
         return False
     return attempt.number == 0 or (before is not None and attempt.started_at == before.started_at)

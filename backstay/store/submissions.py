@@ -1,4 +1,4 @@
-"""Submissions: how jobs and their items come in."""
+"""Submissions: new jobs and their items."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,9 +24,7 @@ REUSED_COLUMNS = (*ITEM_COLUMNS, "finished_at", "progress", "reused_from")
 SILENT_MS = 3_600_000  # a submitter whose last items came so long ago was killed
 BROKEN_OFF = "its submit broke off, and the job was submitted again"
 SQL_DIGEST = "jsonb:"  # how the digest of a job begins that `backstay_submit` made
-WAITING_MS = (
-    1 << 53
-)  # a due time that never comes, for items of a job that waits for others; its own is this plus its id
+WAITING_MS = 1 << 53  # a due time that never comes, for items of a job that waits for others; the job's id is added
 
 
 class AfterItems(StrEnum):
@@ -89,9 +87,9 @@ class Chunk(NamedTuple):
     last: bool
     # For each: the most that a call can cost, its tokens, and how many of these are output.
     weights: Sequence[tuple[int | None, int, int]] | None = None
-    keys: Sequence[str] | None = None  # for each: what it is known by; items that exist already are left out
+    keys: Sequence[str] | None = None  # for each: its unique key; items that exist already are left out
     handlers: Sequence[str] | None = None  # for each: the handler that runs it; None: all have the job's
-    answer_keys: Sequence[AnswerKey] | None = None  # for each: what its request is known by in later jobs
+    answer_keys: Sequence[AnswerKey] | None = None  # for each: the key by which later jobs find its answer
     reuse: Search | None = None  # as for its job
 
     def handler_of(self, number: int, usual: str) -> str:
@@ -272,8 +270,8 @@ def add_items(handler: str, job: OpenJob, chunk: Chunk, is_fed: bool = False) ->
 
 
 def _reuse_answers(owner: str, job: OpenJob, chunk: Chunk) -> Script[dict[int, FoundAnswer]]:
-    """Gives those items of a chunk an answer that have one in an earlier job; returns it by their numbers in the chunk.
-    Only what was really copied counts: another process may be deleting the earlier job."""
+    """Copies answers of earlier jobs to items of a chunk; returns them by the items' numbers in the chunk. Only answers
+    that were really copied count: another process may be deleting the earlier job."""
     if chunk.reuse is None or not chunk.answer_keys:
         return {}
     found = yield from find_answers(owner, chunk.answer_keys, chunk.reuse, job.id)
@@ -311,7 +309,7 @@ def _load(
 def _reused_rows(
     handler: str, job: OpenJob, chunk: Chunk, now: int, reused: Mapping[int, FoundAnswer]
 ) -> list[tuple[object, ...]]:
-    """Of a fallback's answer, the handler is that fallback."""
+    """The rows of items with reused answers. If a fallback gave the answer, it is the item's handler."""
     own = () if chunk.reuse is None else chunk.reuse.handlers
     rows, found = _item_rows(handler, job, chunk, now), []
     for number, answer in reused.items():
@@ -321,7 +319,7 @@ def _reused_rows(
 
 
 def _load_keys(keys: Sequence[AnswerKey], first: int, reused: Mapping[int, FoundAnswer]) -> Script[None]:
-    """A reused answer is as old as the first one."""
+    """Stores the keys of new items. A reused answer keeps the time of the first answer."""
     items = range(first, first + len(keys))
     fresh = [(item, *key) for item, key in zip(items, keys, strict=True) if not reused or item - first not in reused]
     if fresh:

@@ -62,7 +62,7 @@ class Relief(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """What one bounded pass ended, and whether another pass would find more."""
+    """The items and jobs that one bounded pass ended, and whether another pass would find more."""
 
     items: int
     ended_jobs: list[tuple[int, JobState]]
@@ -79,7 +79,7 @@ class Sweeps:
         waiting = yield Ask("expire_waiting", {"n": CHUNK_ITEMS})
         processing = yield Ask("expire_processing", {"n": CHUNK_ITEMS, "late_poll_ms": LATE_POLL_MS})
         moves = [*_moves(waiting, None), *_moves(processing, ItemState.PROCESSING)]
-        yield from _tell([*waiting, *processing], "the deadline passed")
+        yield from _write_timeouts([*waiting, *processing], "the deadline passed")
         ended = yield from count(moves)
         return Swept(len(moves), ended, more=len(waiting) == CHUNK_ITEMS or len(processing) == CHUNK_ITEMS)
 
@@ -105,14 +105,14 @@ class Sweeps:
                 rows = yield Ask("move_items", {**values, "handler": handler, "handler_then": handler_then})
                 yield from widen_keys(job.id, [row["order_key"] for row in rows])
                 moved += len(rows)
-            # its tasks at the provider are to be cancelled there
+            # its tasks at the provider must be cancelled there
             yield Ask("poll_soon", {**values, "poll_ms": poll_ms})
         return moved
 
     @writes
     def move_on(self, move: Relief, n: int) -> Script[int]:
-        """The next ready items of a handler go to its fallback, no more of them than make `n` ready there; returns how
-        many."""
+        """Moves the next ready items of a handler to its fallback, until the fallback has `n` ready items; returns how
+        many were moved."""
         [there] = yield Ask("waiting_up_to", {"handler": move.handler_next, "n": n})
         left = n - there["items"]
         if left <= 0:
@@ -122,8 +122,8 @@ class Sweeps:
             [edges] = yield Ask("job_edges", {"job_id": move.only_job})
             first, after = item_range(move.only_job)
             span = {"low": edges["low"], "high": edges["high"], "first": first, "after": after}
-        hands = {"handler": move.handler, "handler_next": move.handler_next, "time_shares": max(move.time_shares, 1)}
-        rows = yield Ask("move_on", {**hands, **span, "n": left})
+        values = {"handler": move.handler, "handler_next": move.handler_next, "time_shares": max(move.time_shares, 1)}
+        rows = yield Ask("move_on", {**values, **span, "n": left})
         if rows:
             yield Ask("write_events", batch=[(f"item:{row['id']}", Act.FALLBACK, move.detail) for row in rows])
             yield Ask("lock_moved", batch=[(job_id,) for job_id in sorted({row["job_id"] for row in rows})])
@@ -131,7 +131,7 @@ class Sweeps:
         return len(rows)
 
     @reads
-    def stopping(self, after: int = 0) -> Script[list[tuple[int, StopReason]]]:
+    def stopped_jobs(self, after: int = 0) -> Script[list[tuple[int, StopReason]]]:
         """Jobs that were stopped and still have items to end, a page behind the cursor."""
         rows = yield Ask("stopping_jobs", {"n": JOBS_MAX, "after": after})
         return [(row["id"], StopReason(row["stop_reason"])) for row in rows]
@@ -155,7 +155,7 @@ class Sweeps:
             held = yield Ask("end_submitting", span)
             tasks = yield Ask("end_processing", {**span, "late_poll_ms": LATE_POLL_MS})
             moves = [*_moves(rows, None), *_moves(held, None), *_moves(tasks, ItemState.PROCESSING)]
-            yield from _tell([*rows, *held, *tasks], "the job exceeded its maximum runtime")
+            yield from _write_timeouts([*rows, *held, *tasks], "the job exceeded its maximum runtime")
         ended = yield from count(moves)
         if not moves:
             over = yield Ask("end_if_over", {"job_id": job_id})
@@ -164,7 +164,7 @@ class Sweeps:
 
 
 def _moves(items: Sequence[EndedItem], old: ItemState | None) -> list[Move]:
-    """The money set aside for a call that is no longer awaited may have been paid."""
+    """The changes of the jobs' counters. Money that was set aside for a call may have been paid."""
     return [
         Move(
             each.job_id,
@@ -184,7 +184,7 @@ def _moves(items: Sequence[EndedItem], old: ItemState | None) -> list[Move]:
 
 
 def _kept_attempt(item: EndedItem) -> Attempt:
-    """The message for an item that a cancel does not end as cancelled: a call may have been processed, or was
+    """The attempt of an item that a cancel does not end as cancelled: a call may have been processed, or was
     answered."""
     if item.flaw in ANSWERED:
         return item.attempt(ErrorCode.GW_4XX, "the job was cancelled before it was tried again")
@@ -198,9 +198,9 @@ def _show_answers(items: Sequence[EndedItem]) -> Script[None]:
         yield Ask("show_answers", batch=answered)
 
 
-def _tell(items: Sequence[EndedItem], message: str) -> Script[None]:
+def _write_timeouts(items: Sequence[EndedItem], message: str) -> Script[None]:
     if items:
         yield from write_attempts([item.attempt(ErrorCode.GW_TIMEOUT, message) for item in items])
         yield from _show_answers(items)
-        had_come = yield Ask("mark_late", batch=[(item.id,) for item in items])
-        yield from set_late_flaw([row["item_id"] for row in had_come if row["kind"] == Kind.SUCCEEDED])
+        late = yield Ask("mark_late", batch=[(item.id,) for item in items])
+        yield from set_late_flaw([row["item_id"] for row in late if row["kind"] == Kind.SUCCEEDED])

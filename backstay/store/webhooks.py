@@ -1,4 +1,4 @@
-"""Webhooks: who is notified of events, and every delivery, tried until it is acknowledged."""
+"""Webhooks: the URLs that get events, and every delivery, which is tried until the receiver confirms it."""
 
 import json
 import re
@@ -40,7 +40,7 @@ FORGOTTEN_MAX: Final = 500
 FORGOTTEN_CHUNKS_MAX: Final = 100  # by one call
 AGE_MS: Final = 30 * 86_400_000
 LEASE_MS: Final = 60_000
-LASTING_MS: Final = 3 * 86_400_000
+LASTING_MS: Final = 3 * 86_400_000  # a webhook that fails for this time is disabled
 ROTATION_MS: Final = 86_400_000
 RESENT_MAX: Final = 1_000
 LAST_ID: Final = (1 << 63) - 1
@@ -119,9 +119,9 @@ class OutboxEvent(NamedTuple):
 
 
 class DeliveryResult(NamedTuple):
-    """The result of one delivery attempt. Neither `heard` nor with a delay, the delivery is given up."""
+    """The result of one delivery attempt. If it was not delivered and has no delay, it is given up."""
 
-    heard: bool
+    delivered: bool
     status: int | None = None
     error: str | None = None
     delay_ms: int | None = None
@@ -153,7 +153,7 @@ class Webhooks:
     async def show(self, webhook_id: str, owner: str) -> Webhook:
         rows: list[Webhook] = await self._db.read(one("webhook", {"id": webhook_id, "owner": owner}))
         if not rows:
-            raise _none(webhook_id)
+            raise _webhook_not_found(webhook_id)
         return rows[0]
 
     async def of(self, owner: str) -> list[Webhook]:
@@ -181,7 +181,7 @@ class Webhooks:
     ) -> None:
         def script() -> Script[None]:
             if not (yield Ask(name, {"id": webhook_id, "owner": owner, **values})):
-                raise _none(webhook_id)
+                raise _webhook_not_found(webhook_id)
             if give_up:
                 yield Ask("give_up_deliveries", {"id": webhook_id})
 
@@ -236,9 +236,9 @@ class Webhooks:
         """
         return await self._db.write(lambda: _claim(n, frozenset(busy), past))
 
-    async def settle(self, due: DueDelivery, told: DeliveryResult) -> bool:
+    async def settle(self, due: DueDelivery, result: DeliveryResult) -> bool:
         """Stores the result of a delivery attempt; returns whether it disabled the webhook."""
-        return await self._db.write(lambda: _settle(due, told))
+        return await self._db.write(lambda: _settle(due, result))
 
     async def forget(self) -> None:
         """Deletes a bounded number of old messages and deliveries."""
@@ -262,8 +262,8 @@ def _create_deliveries() -> Script[int]:
         event_id, data = message.event_data()
         for webhook in wanted:
             if webhook.owner == message.owner and message.message_type in webhook.events:
-                told = (message.owner, event_id, message.message_type, data, message.created_at)
-                *_, body = row = delivery_row(webhook.id, *told)
+                event = (message.owner, event_id, message.message_type, data, message.created_at)
+                *_, body = row = delivery_row(webhook.id, *event)
                 rows.append(row)
                 characters += len(body)
         spread += 1
@@ -290,15 +290,17 @@ def _ready(busy: frozenset[str], past: str) -> Script[tuple[list[str], str]]:
     return ready, waiting[-1]["id"] if len(waiting) == LOOKED_MAX else ""
 
 
-def _settle(due: DueDelivery, told: DeliveryResult) -> Script[bool]:
-    values = {"told": int(told.heard), "delay_ms": told.delay_ms, "answered": told.status, "error": told.error}
+def _settle(due: DueDelivery, result: DeliveryResult) -> Script[bool]:
+    values = {"told": int(result.delivered), "delay_ms": result.delay_ms}
+    values |= {"answered": result.status, "error": result.error}
     if not (yield Ask("settle_delivery", {"delivery": due.id, "tries": due.tries, **values})):
         return False  # another process has claimed it since
-    yield Ask("mark_webhook", {"id": due.webhook_id, "failed": int(not told.heard)})
-    if told.heard:
+    yield Ask("mark_webhook", {"id": due.webhook_id, "failed": int(not result.delivered)})
+    if result.delivered:
         return False
-    reason = "the URL answered 410 Gone" if told.gone else f"its deliveries failed for {LASTING_MS // 3_600_000} hours"
-    lasting_ms = 0 if told.gone else LASTING_MS
+    failed_long = f"its deliveries failed for {LASTING_MS // 3_600_000} hours"
+    reason = "the URL answered 410 Gone" if result.gone else failed_long
+    lasting_ms = 0 if result.gone else LASTING_MS
     ended = yield Ask("disable_webhook", {"id": due.webhook_id, "reason": reason, "lasting_ms": lasting_ms})
     if ended:
         yield Ask("give_up_deliveries", {"id": due.webhook_id})
@@ -306,10 +308,10 @@ def _settle(due: DueDelivery, told: DeliveryResult) -> Script[bool]:
 
 
 def delivery_row(webhook_id: str, owner: str, event_id: str, event_type: str, data: Any, at_ms: int) -> tuple[str, ...]:
-    """A delivery's row. Of our own events the body is short: the receiver asks the API for more."""
-    said = {"id": event_id, "object": "event", "created_at": at_ms // 1000, "type": event_type, "data": data}
-    return webhook_id, owner, event_id, event_type, json.dumps(said, separators=(",", ":"))
+    """A delivery's row. The body of our own events is short: the receiver asks the API for more."""
+    body = {"id": event_id, "object": "event", "created_at": at_ms // 1000, "type": event_type, "data": data}
+    return webhook_id, owner, event_id, event_type, json.dumps(body, separators=(",", ":"))
 
 
-def _none(webhook_id: str) -> NotFound:
+def _webhook_not_found(webhook_id: str) -> NotFound:
     return NotFound(f"no webhook {webhook_id}")

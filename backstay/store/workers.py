@@ -31,7 +31,7 @@ class WorkerView:
 
 @record
 class HeldLeases(NamedTuple):
-    """What one worker holds now. An unknown worker counts as stopped."""
+    """The leases of one worker. An unknown worker counts as stopped."""
 
     worker: str
     items: int

@@ -126,7 +126,7 @@ def test_a_url_that_cannot_be_read_is_refused_and_not_repeated(sqlite_shell: She
     sqlite_shell.submit("echo", 1)
     ran = sqlite_shell(*command, "--broker", url)
     assert ran.code == 2
-    assert ran.err.startswith("backstay: error: the broker's URL cannot be read. write amqp://")
+    assert ran.err.startswith("backstay: error: the broker's URL is not valid. write amqp://")
     assert url not in ran.err
     assert "cret" not in ran.err
 

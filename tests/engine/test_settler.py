@@ -148,7 +148,7 @@ async def test_a_step_of_the_sweep_that_fails_does_not_keep_the_next_from_its_wo
         raise DatabaseUnreachable("no")
 
     rig.store.sweeps.stop_overdue = broken
-    rig.store.sweeps.stopping = broken
+    rig.store.sweeps.stopped_jobs = broken
     job = await rig.submit(deadline_seconds=10)
     await rig.site.advance(11)
     await rig.sweep()

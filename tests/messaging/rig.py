@@ -84,14 +84,14 @@ class Bystander:
 
     async def take_all(self, queue: str) -> list[Incoming]:
         """All messages that are ready, in their order; they are gone from the queue."""
-        from backstay.messaging.queues import incoming
+        from backstay.messaging.queues import read_incoming
 
         taken: list[Incoming] = []
         all_taken: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
 
         async def take(raw: "DeliveredMessage") -> None:
             if len(taken) < messages:
-                taken.append(incoming(raw))
+                taken.append(read_incoming(raw))
                 if len(taken) == messages:
                     all_taken.set_result(raw.delivery_tag)
 

@@ -94,8 +94,8 @@ POISON = {
     "is not JSON": b"\xff{",
     "is not a JSON object": b"[1]",
     "its version is not 1": b'{"v": 2, "handler": "ocr", "items": ["7-1"]}',
-    "names no items": b'{"v": 1, "handler": "ocr", "items": []}',
-    "names no handler": b'{"v": 1, "items": ["7-1"]}',
+    "does not name items": b'{"v": 1, "handler": "ocr", "items": []}',
+    "does not name a handler": b'{"v": 1, "items": ["7-1"]}',
     "'seven' is not an item id": b'{"v": 1, "handler": "ocr", "items": ["seven"]}',
     "is for the handler 'other', not 'ocr'": b'{"v": 1, "handler": "other", "items": ["7-1"]}',
 }

@@ -53,7 +53,7 @@ def test_a_prefix_that_a_broker_would_refuse_is_refused(prefix: str):
 def test_the_steps_of_a_wait_add_up_to_it_and_never_end_early(wait_ms: int):
     waited, rest, hops = 0, wait_ms, 0
     while rest:
-        exchange, key, left = TOPOLOGY.way("ocr", rest)
+        exchange, key, left = TOPOLOGY.route("ocr", rest)
         step = int(exchange.removeprefix("p.wait."))
         waited, rest, hops = waited + step, left, hops + 1
         assert key == "ocr"
@@ -101,9 +101,9 @@ def test_what_is_over_of_a_wait_is_not_waited_again():
         (b"{}", "its version is not 1"),
         (b'{"v": true}', "its version is not 1"),
         (b'{"v": "1"}', "its version is not 1"),
-        (b'{"v": 1}', "names no handler"),
-        (b'{"v": 1, "handler": "ocr"}', "names no items"),
-        (b'{"v": 1, "handler": "ocr", "items": "1-2"}', "names no items"),
+        (b'{"v": 1}', "does not name a handler"),
+        (b'{"v": 1, "handler": "ocr"}', "does not name items"),
+        (b'{"v": 1, "handler": "ocr", "items": "1-2"}', "does not name items"),
         (b'{"v": 1, "handler": "ocr", "items": [12]}', "an item is not named as JOB-POSITION"),
         (b'{"v": 1, "handler": "ocr", "items": ["x"]}', "'x' is not an item id"),
         (b'{"v": 1, "handler": "ocr", "items": ["1-2"], "rest_ms": -1}', "rest_ms is not a number of milliseconds"),

@@ -13,7 +13,7 @@ from backstay.core.states import JobState
 from backstay.llm.endpoint import Endpoint, Lane
 from backstay.run.run_state import Wait, Waits, wait_for_day
 from backstay.run.submission import Order
-from backstay.store.items import Waiting
+from backstay.store.item_views import Waiting
 from backstay.store.job_views import JobView, UnderWay
 
 NOW = 1_000_000

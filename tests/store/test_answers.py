@@ -54,7 +54,7 @@ async def answer(scene: Scene, *outcomes: Any, handler: str = FIRST.name) -> Non
 async def known(scene: Scene, names: str, owner: str = "ann", search: Search = ALL) -> str:
     keys = asked(names).answer_keys
     assert keys is not None
-    return "".join(names[n] for n in sorted(await scene.store.answers.known(owner, keys, search)))
+    return "".join(names[n] for n in sorted(await scene.store.answers.find(owner, keys, search)))
 
 
 async def test_a_request_that_was_answered_is_not_queued_again_and_has_its_answer(scene: Scene) -> None:

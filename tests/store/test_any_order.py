@@ -171,7 +171,7 @@ class AnyOrder(RuleBasedStateMachine):
         store = self.scene.store
         self.run(store.sweeps.stop_overdue())
         self.run(store.sweeps.expire())
-        for job_id, reason in self.run(store.sweeps.stopping()):
+        for job_id, reason in self.run(store.sweeps.stopped_jobs()):
             self.run(store.sweeps.end_stopped(job_id, reason))
         for job_id in self.run(store.jobs.paused_jobs()):
             self.run(store.jobs.park(job_id))

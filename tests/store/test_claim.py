@@ -42,7 +42,7 @@ async def test_the_first_claim_makes_the_job_running_and_tells_its_terms_once(sc
         (job_id, "ann", "gateway", "at_most_once")
     ]
     assert ((await scene.job(job_id)).state, (await scene.job(job_id)).started_at) == (JobState.RUNNING, START_MS)
-    assert (await scene.store.items.claim(want, "w1", LEASE_MS, met={job_id})).jobs == []
+    assert (await scene.store.items.claim(want, "w1", LEASE_MS, known_jobs={job_id})).jobs == []
 
 
 async def test_terms_come_from_the_claim_that_starts_the_job_and_to_everyone_else_too(scene: Scene) -> None:

@@ -16,9 +16,11 @@ STRANGER = 1 << 60
 
 
 async def claim_named(
-    scene: Scene, ids: list[int], handler: str = "echo", worker: str = "w1", met: tuple[int, ...] = ()
+    scene: Scene, ids: list[int], handler: str = "echo", worker: str = "w1", known_jobs: tuple[int, ...] = ()
 ) -> ClaimedItems:
-    return await scene.store.items.claim_named([(Want(handler, len(ids), RECONCILE_MS), ids)], worker, LEASE_MS, met)
+    return await scene.store.items.claim_named(
+        [(Want(handler, len(ids), RECONCILE_MS), ids)], worker, LEASE_MS, known_jobs
+    )
 
 
 def ids_of(taken: ClaimedItems) -> list[int]:
@@ -53,7 +55,7 @@ async def test_a_named_claim_gives_what_an_ordinary_one_gives(scene: Scene) -> N
 async def test_the_terms_of_a_job_that_was_met_are_not_given_again(scene: Scene) -> None:
     job = await scene.submit(2)
     assert len((await claim_named(scene, [item_id(job, 0)])).jobs) == 1
-    assert (await claim_named(scene, [item_id(job, 1)], met=(job,))).jobs == []
+    assert (await claim_named(scene, [item_id(job, 1)], known_jobs=(job,))).jobs == []
 
 
 async def test_what_is_done_held_moved_or_unknown_is_passed_over(scene: Scene) -> None:

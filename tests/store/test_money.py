@@ -167,14 +167,14 @@ async def test_an_item_that_is_weighed_later_can_be_claimed_under_a_ceiling(scen
     job = await priced_job(scene, [None, 700, None, None], budget=None)
     first = (await paced(scene, 1))[0]
     await scene.settle(first, success(1))
-    assert [row[:2] for row in await scene.store.jobs.unsent_items(job, False, -1)] == [
+    assert [row[:2] for row in await scene.store.job_views.unsent_items(job, False, -1)] == [
         (first.id + 2, None),
         (first.id + 3, None),
     ]
-    unsent = await scene.store.jobs.unsent_items(job, True, -1)
+    unsent = await scene.store.job_views.unsent_items(job, True, -1)
     shown = [(first.id + 1, 700, "1"), (first.id + 2, None, "2"), (first.id + 3, None, "3")]
     assert [row[:3] for row in unsent] == shown
-    assert await scene.store.jobs.unsent_items(job, True, first.id + 3) == []
+    assert await scene.store.job_views.unsent_items(job, True, first.id + 3) == []
     await scene.store.jobs.weigh_items([(item.id, 100) for item in unsent])
     await scene.store.jobs.change_budget(job, "ann", 250)
     assert [item.reserved for item in await paced(scene)] == [100, 100]
@@ -186,12 +186,12 @@ async def test_what_a_ceiling_holds_back_is_not_pending_and_says_what_it_may_cos
     await scene.settle(first, success(100))
     assert await paced(scene) == []
     assert not await scene.store.item_views.is_unfinished("echo")
-    assert await scene.store.jobs.next_cost(job) == 300
+    assert await scene.store.job_views.next_cost(job) == 300
     assert (await scene.item(job, 1)).job_short
     await scene.store.jobs.change_budget(job, "ann", 400)
     assert await scene.store.item_views.is_unfinished("echo")
     await paced(scene)
-    assert await scene.store.jobs.next_cost(job) is None
+    assert await scene.store.job_views.next_cost(job) is None
 
 
 async def test_two_workers_at_once_never_set_aside_more_than_the_ceiling(scene: Scene) -> None:

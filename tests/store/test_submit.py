@@ -129,10 +129,10 @@ async def test_a_cancelled_job_that_is_sealed_after_its_last_item_ended_is_cance
     await scene.settle((await scene.claim())[0], OK)
     await scene.store.jobs.cancel(job.id, "ann")
     await scene.store.submissions.add_items("echo", job, Chunk(1, (), "", last=True))
-    for job_id, reason in await scene.store.sweeps.stopping():
+    for job_id, reason in await scene.store.sweeps.stopped_jobs():
         await scene.store.sweeps.end_stopped(job_id, reason)
     assert (await scene.job(job.id)).state is JobState.CANCELLED
-    assert await scene.store.sweeps.stopping() == []
+    assert await scene.store.sweeps.stopped_jobs() == []
 
 
 @pytest.mark.parametrize("body", ['"a\\u0000b"', '"\\ud800"', '"é ☃ 𝄞"'])

@@ -102,14 +102,14 @@ async def test_a_job_past_its_limit_fails_with_all_it_has_left(scene: Scene, sta
     await scene.site.advance(0.001)
     assert await scene.store.sweeps.stop_overdue() == [job_id]
     assert await scene.store.sweeps.stop_overdue() == []
-    assert await scene.store.sweeps.stopping() == [(job_id, StopReason.TIMEOUT)]
+    assert await scene.store.sweeps.stopped_jobs() == [(job_id, StopReason.TIMEOUT)]
     swept = await scene.store.sweeps.end_stopped(job_id, StopReason.TIMEOUT)
     assert swept.ended_jobs == [(job_id, JobState.FAILED)]
     item = await scene.item(job_id)
     assert (item.state, item.error_code, item.timed_out_at) == (ItemState.FAILED, "GW_TIMEOUT", scene.site.clock.ms)
     assert (await scene.store.item_views.attempts(item.id))[-1].message == "the job exceeded its maximum runtime"
     assert item.flaw == (None if state is ItemState.QUEUED else "unknown")
-    assert await scene.store.sweeps.stopping() == []
+    assert await scene.store.sweeps.stopped_jobs() == []
 
 
 async def test_a_job_past_its_limit_is_failed_although_some_items_succeeded(scene: Scene) -> None:
@@ -150,7 +150,7 @@ async def test_many_stopped_jobs_are_each_ended(scene: Scene) -> None:
     jobs = [await scene.submit(job_timeout_ms=1_000) for _ in range(5)]
     await scene.site.advance(1)
     assert sorted(await scene.store.sweeps.stop_overdue()) == jobs
-    for job_id, reason in await scene.store.sweeps.stopping():
+    for job_id, reason in await scene.store.sweeps.stopped_jobs():
         await scene.store.sweeps.end_stopped(job_id, reason)
     assert [(await scene.job(job)).state for job in jobs] == [JobState.FAILED] * 5
 

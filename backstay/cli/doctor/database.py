@@ -204,7 +204,7 @@ async def unsealed_jobs(setup: Setup) -> AsyncIterator[Finding]:
 
 async def budgets(setup: Setup) -> AsyncIterator[Finding]:
     """Which jobs wait because of their budgets."""
-    short = await setup.store.job_views.stopped_by_budget()
+    short = await setup.store.job_views.short_jobs()
     for job_id in short:
         how = "the same `backstay run` or `submit` with a higher --budget"
         yield ok(f"job {job_id} has reached its budget; to resume: {how}")

@@ -29,7 +29,7 @@ from backstay.server.problems import ANTHROPIC_TYPES, MESSAGES_PATH, Problem
 from backstay.server.request_bodies import body_chunks
 from backstay.server.service import Service, Serving, root_of
 from backstay.server.uploads import deposit, keep
-from backstay.store.batches import Batch, NewBatch, missing
+from backstay.store.batches import Batch, NewBatch, batch_not_found
 from backstay.store.files import NewFile, StoredFile
 
 ENDED: Final = (BatchStatus.COMPLETED, BatchStatus.FAILED, BatchStatus.EXPIRED, BatchStatus.CANCELLED)
@@ -327,7 +327,7 @@ async def results(message_batch_id: str, service: Serving, who: Reader) -> Respo
 async def _find_batch(service: Service, batch_id: str, owner: str) -> Batch:
     """Other batches have another format, and are not shown here."""
     if not is_message_batch(batch_id):
-        raise missing(batch_id)
+        raise batch_not_found(batch_id)
     return await service.store.batches.get(batch_id, owner)
 
 

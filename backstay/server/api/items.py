@@ -170,7 +170,7 @@ async def retry_item(request: Request, who: Writer, service: Serving, item_id: I
 
 async def _look_up(service: Service, who: Principal, item_id: str) -> ItemReport:
     lease_ms, words = service.backstay.limits.lease_ms, operates(who, service)
-    return await read_item_story(service.store, item_number(item_id), who.owner, lease_ms, shows_words=words)
+    return await read_item_story(service.store, item_number(item_id), who.owner, lease_ms, shows_reason=words)
 
 
 _GONE: Final[dict[int | str, dict[str, Any]]] = {

@@ -304,7 +304,7 @@ async def explain_job(who: Reader, service: Serving, job_id: JobId) -> Response:
     it."""
     lease_ms = service.backstay.limits.lease_ms
     number, words = job_number(job_id), operates(who, service)
-    view, reasons = await read_job_story(service.store, number, who.owner, lease_ms, shows_words=words)
+    view, reasons = await read_job_story(service.store, number, who.owner, lease_ms, shows_reason=words)
     said = {"id": str(view.id), "state": view.state, "reasons": [reason._asdict() for reason in reasons]}
     return Response(to_json(said), media_type=JSON)
 

@@ -207,7 +207,7 @@ async def explain(batch_id: str, service: Serving, who: Reader) -> Response:
     if batch.job_id is not None and not batch.job_ended:
         lease_ms = service.backstay.limits.lease_ms
         words = operates(who, service)
-        _, reasons = await read_job_story(service.store, batch.job_id, who.owner, lease_ms, shows_words=words)
+        _, reasons = await read_job_story(service.store, batch.job_id, who.owner, lease_ms, shows_reason=words)
     said = {"id": batch.id, "status": batch.status, "reasons": [reason._asdict() for reason in reasons]}
     return JSONResponse(said)
 

@@ -184,7 +184,7 @@ async def show(request: Request, item_id: str) -> Response:
     visit = await visit_to_read(request)
     service, number = visit.service, item_number(item_id)
     lease_ms, words = service.backstay.limits.lease_ms, operates(visit.principal, service)
-    shown = await read_item_story(service.store, number, visit.owner, lease_ms, shows_words=words)
+    shown = await read_item_story(service.store, number, visit.owner, lease_ms, shows_reason=words)
     last = shown.attempts[-1] if shown.attempts else None
     costs = [attempt.cost_micros for attempt in shown.attempts if attempt.cost_micros is not None]
     return await layout.show_page(

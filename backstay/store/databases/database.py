@@ -24,7 +24,7 @@ class PostgresUrl(NamedTuple):
     dsns: tuple[str, ...]  # of each server that may have the database; one of them takes writes
     listen: bool = True
     prepared_statements: bool = True
-    application_name: str = "backstay"  # as it is to be seen in pg_stat_activity
+    application_name: str = "backstay"  # as pg_stat_activity shows it
     pool_max: int = 5  # connections for the statements of a process
 
     @property
@@ -86,7 +86,7 @@ def is_postgres(url: str) -> bool:
 
 
 def show_url(url: str) -> str:
-    """A URL without user, password and query, for people and logs, however badly it is written."""
+    """A URL without user, password and query, for people and logs, even if the URL is not valid."""
     scheme, _, rest = url.partition("://")
     place = rest.rpartition("@")[2].partition("?")[0]
     return f"{scheme}://{place}" if rest else url

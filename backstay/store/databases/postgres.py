@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 TRIES_MAX = 5
 CONNECT_SECONDS = 10
-SERVER_SECONDS = 3  # to connect to each of several servers: one that is gone for good must not keep from the others
+SERVER_SECONDS = 3  # to connect to each of several servers: one that is gone must not delay the others for long
 COMMAND_SECONDS = 60
 RELEASE_SECONDS = 2  # for PostgreSQL to confirm that a statement was cancelled
 CLOSE_SECONDS = 3
@@ -107,7 +107,7 @@ async def _release(pool: "asyncpg.Pool[asyncpg.Record]", connection: Any) -> Non
         await pool.release(connection, timeout=RELEASE_SECONDS)
 
 
-async def _nothing_to_reset(connection: Any) -> None:
+async def _skip_reset(connection: Any) -> None:
     """Scripts leave nothing in a session, so a reset would only add a round trip."""
 
 
@@ -147,7 +147,7 @@ class PostgresDatabase:
                 min_size=0,  # the driver logs every attempt to restore session state; nothing here needs that
                 max_size=self._url.pool_max,
                 command_timeout=COMMAND_SECONDS,
-                reset=_nothing_to_reset,
+                reset=_skip_reset,
                 server_settings=PLANS if self._url.prepared_statements else {},
                 connect=self._connect_for_pool,
             )
@@ -193,7 +193,7 @@ class PostgresDatabase:
     async def _use(self, work: Callable[[Use], Awaitable[T]]) -> T:
         """Does the work with a connection of the pool, which is given up when it goes silent. Driver errors are raised
         as our own errors."""
-        pool = self._opened()
+        pool = self._require_pool()
         try:
             connection = await pool.acquire()
         except _UNREACHABLE as error:
@@ -220,7 +220,7 @@ class PostgresDatabase:
                 await asyncio.shield(self._releases.spawn(_release(pool, connection)))
 
     async def write(self, make: Callable[[], Script[T]]) -> T:
-        return await self._run(make)
+        return await self._run_in_transaction(make)
 
     async def single(self, make: Callable[[], Script[T]]) -> T:
         return await self.read(make)
@@ -261,7 +261,7 @@ class PostgresDatabase:
         if not self._url.listen:
             return
         if self._listener is not None and not self._listener.is_closed():
-            await self._hear(self._listener)
+            await self._check_listener(self._listener)
             return
         try:
             connection = await self._connect()
@@ -270,7 +270,7 @@ class PostgresDatabase:
             raise _unreachable(error) from error
         self._listener, self._heard_at = connection, self._clock.monotonic()
 
-    async def _hear(self, listener: "asyncpg.Connection[asyncpg.Record]") -> None:
+    async def _check_listener(self, listener: "asyncpg.Connection[asyncpg.Record]") -> None:
         """Closes a listener that does not answer: nothing else would show that hints have stopped."""
         if self._clock.monotonic() - self._heard_at < LISTENER_SECONDS:
             return
@@ -281,12 +281,12 @@ class PostgresDatabase:
             raise _unreachable(error) from error
         self._heard_at = self._clock.monotonic()
 
-    def _opened(self) -> "asyncpg.Pool[asyncpg.Record]":
+    def _require_pool(self) -> "asyncpg.Pool[asyncpg.Record]":
         if self._pool is None:
             raise DatabaseUnreachable("the database is not open", hint="open it first: async with Backstay(url)")
         return self._pool
 
-    async def _run(self, make: Callable[[], Script[T]]) -> T:
+    async def _run_in_transaction(self, make: Callable[[], Script[T]]) -> T:
         left = TRIES_MAX
         while True:
             left -= 1

@@ -1,4 +1,4 @@
-"""Migrations (Alembic, one history for both databases), and what `doctor` asks a database."""
+"""Migrations (Alembic, one history for both databases), and the checks of a database for `doctor`."""
 
 import asyncio
 import sqlite3
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 
-# Every revision this code knows, oldest first: their files are named by it. A test holds it against Alembic's own list.
+# Every revision that this code knows, oldest first, by the names of their files. A test compares it with Alembic's
+# list.
 _VERSIONS = files("backstay.store").joinpath("migrations", "versions")
 KNOWN = tuple(sorted(file.name[1:5] for file in _VERSIONS.iterdir() if file.name.startswith("v")))
 HEAD = KNOWN[-1]

@@ -52,7 +52,7 @@ class Activity(NamedTuple):
     waits_for: str | None = None
     since: str | None = None
 
-    def working(self, moved: BytesMoved | None) -> bool:
+    def is_working(self, moved: BytesMoved | None) -> bool:
         """Whether PostgreSQL works on a statement. One that waits for the client's bytes does not count, unless bytes
         cannot be counted here: then it may be sending or reading all the time."""
         return self.state == "active" and (self.waits_for != "Client" or moved is None)
@@ -86,7 +86,7 @@ class Use:
         before, self._last_look = self._last_look, (activity, moved)
         sent = 0 if moved is None or self._moved is None else moved.sent - self._moved.sent
         grown = now - self.since >= SLOW_SECONDS + sent / SLOW_BYTES_PER_SECOND
-        return grown and not activity.working(moved) and before == self._last_look
+        return grown and not activity.is_working(moved) and before == self._last_look
 
     def give_up(self, words: str) -> None:
         self.given_up = words
@@ -137,16 +137,16 @@ class Silence:
 
     async def _ask(self, asker: Any, slow: dict[str, Use]) -> None:
         own: str = asker.get_settings().application_name
-        told = {name: Activity(*rest) for name, *rest in await asker.fetch(_ASKED, [own, *slow])}
-        if told.pop(own, Activity()).state != "active":
+        found = {name: Activity(*rest) for name, *rest in await asker.fetch(_ASKED, [own, *slow])}
+        if found.pop(own, Activity()).state != "active":
             return
-        if silent := self._silent(slow, told):
+        if silent := self._silent(slow, found):
             await asker.fetch(_END_TRANSACTIONS, [use.name for use in silent])
             self._give_up(silent, "PostgreSQL is not working on its statement")
 
-    def _silent(self, slow: dict[str, Use], told: dict[str, Activity]) -> list[Use]:
+    def _silent(self, slow: dict[str, Use], found: dict[str, Activity]) -> list[Use]:
         now = self._clock.monotonic()
-        return [use for name, use in slow.items() if use in self.uses and use.look(told.get(name, Activity()), now)]
+        return [use for name, use in slow.items() if use in self.uses and use.look(found.get(name, Activity()), now)]
 
     def _give_up(self, silent: Collection[Use], why: str) -> None:
         for use in silent:

@@ -44,7 +44,7 @@ def _make_private(path: str) -> None:
 
     An existing file keeps its mode. If the file cannot be created, SQLite reports why.
     """
-    if path == ":memory:":  # for SQLite these mean: no file
+    if path == ":memory:":  # not a file
         return
     with suppress(OSError):
         os.close(os.open(os.path.realpath(path), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))

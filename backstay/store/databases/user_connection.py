@@ -53,7 +53,7 @@ class DriverCalls(Protocol):
 
     async def begin(self) -> None: ...
     def in_transaction(self) -> bool:
-        """Whether what is written now waits for a commit of the user's."""
+        """Whether changes that are written now wait for the user's commit."""
         ...
 
     async def fetch(self, query: Query, values: Values) -> list[Any]:
@@ -129,8 +129,8 @@ class UserConnection:
 async def use_connection(
     connection: Any, own: Database, clock: Clock, place: str, checked: "WeakSet[Any]"
 ) -> UserConnection:
-    """A user's connection as a database, once it is certain that it leads to Backstay's own tables, and that what is
-    written waits for the user's commit. Nothing is written here."""
+    """A user's connection as a database. First it checks that the connection leads to Backstay's own tables, and that
+    changes wait for the user's commit. Nothing is written here."""
     calls = calls_of(connection)
     await calls.begin()
     if calls.dialect != own.dialect.name:
@@ -143,7 +143,7 @@ async def use_connection(
     known = calls.dialect == "postgres" and calls.raw in checked
     if known and calls.in_transaction():
         return lent
-    # Some drivers begin the transaction with the first statement: so this one goes before the question.
+    # Some drivers begin the transaction with the first statement, so a statement is run before the check.
     found_place = await lent.read(read_place)
     if not calls.in_transaction():
         raise UsageError("the connection is not in a transaction", hint=BEGIN)
@@ -188,26 +188,26 @@ def calls_of(connection: Any) -> DriverCalls:
     raise UsageError(f"{kind} is not a connection that Backstay knows", hint=KNOWN)
 
 
-def _numbered(query: Query, values: Values) -> tuple[str, Any]:
+def _numbered_form(query: Query, values: Values) -> tuple[str, Any]:
     return query.sql, tuple(values[name] for name in query.names)
 
 
-def _named(query: Query, values: Values) -> tuple[str, Any]:
+def _named_form(query: Query, values: Values) -> tuple[str, Any]:
     return query.sql, {name: values[name] for name in query.names}
 
 
-def _pyformat(query: Query, values: Values) -> tuple[str, Any]:
+def _pyformat_form(query: Query, values: Values) -> tuple[str, Any]:
     return as_pyformat(query), {name: values[name] for name in query.names}
 
 
-async def _settle(answer: Any) -> Any:
-    """The same call is a coroutine with the async class of a driver, and an answer with the other."""
+async def _await_if_needed(answer: Any) -> Any:
+    """The same call returns a coroutine in the async class of a driver, and the result in the sync class."""
     return await answer if isawaitable(answer) else answer
 
 
 class AsyncpgCalls:
     dialect, is_async = "postgres", True
-    form: Form = staticmethod(_numbered)
+    form: Form = staticmethod(_numbered_form)
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -232,7 +232,7 @@ class CursorCalls:
     """A driver with cursors, as PEP 249 describes them."""
 
     dialect, is_async = "postgres", False
-    form: Form = staticmethod(_pyformat)
+    form: Form = staticmethod(_pyformat_form)
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -250,13 +250,13 @@ class CursorCalls:
     async def fetch(self, query: Query, values: Values) -> list[Any]:
         cursor = self._cursor()
         try:
-            await _settle(cursor.execute(*self.form(query, values)))
+            await _await_if_needed(cursor.execute(*self.form(query, values)))
             if cursor.description is None:
                 return []
-            rows: list[Any] = await _settle(cursor.fetchall())
+            rows: list[Any] = await _await_if_needed(cursor.fetchall())
             names = [column[0] for column in cursor.description]
         finally:
-            await _settle(cursor.close())
+            await _await_if_needed(cursor.close())
         return rows if query.make is not None else [dict(zip(names, row, strict=True)) for row in rows]
 
 
@@ -275,7 +275,7 @@ class PsycopgCalls(CursorCalls):
 
 class SqliteCalls(CursorCalls):
     dialect = "sqlite"
-    form: Form = staticmethod(_named)
+    form: Form = staticmethod(_named_form)
 
     def in_transaction(self) -> bool:
         """Unless told otherwise, the driver begins a transaction before the first INSERT."""
@@ -316,7 +316,7 @@ class SqlAlchemyCalls:
 
     async def begin(self) -> None:
         if not hasattr(self._given, "exec_driver_sql"):
-            self._connection = await _settle(self._given.connection())
+            self._connection = await _await_if_needed(self._given.connection())
         started = getattr(self._connection, "sync_connection", self._connection)
         if started is None:
             raise UsageError("the connection is not open", hint=BEGIN)
@@ -343,7 +343,7 @@ class SqlAlchemyCalls:
         return self._driver.in_transaction()
 
     async def fetch(self, query: Query, values: Values) -> list[Any]:
-        result = await _settle(self._connection.exec_driver_sql(*self.form(query, values)))
+        result = await _await_if_needed(self._connection.exec_driver_sql(*self.form(query, values)))
         if not result.returns_rows:
             return []
         rows: list[Any] = result.mappings().all() if query.make is None else result.all()

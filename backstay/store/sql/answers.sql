@@ -13,7 +13,7 @@ JOIN items ON items.id = (
 JOIN answer_keys AS found ON found.item_id = items.id;
 
 -- name: copy_answers
--- The answers of other items as those of new ones, at no cost. An answer that was deleted meanwhile is not in the reply.
+-- Copies the answers of other items to new items, at no cost. An answer that was deleted meanwhile is not returned.
 INSERT INTO attempts (item_id, fence, number, outcome, started_at, ended_at, provider_status, result, cost_micros)
 SELECT batch.id, 0, 0, 'succeeded', {now}, {now}, attempts.provider_status, attempts.result, 0
 FROM {batch(id bigint, item_id bigint, fence bigint)}

@@ -1,8 +1,8 @@
--- Archives: failed items of jobs that ended long ago, whose bodies are kept in a file and no longer here.
+-- Archives: failed items whose bodies were moved to a file.
 
 -- name: letters_oldest
--- The failed items in no archive that failed first, from a cursor on: whose they are, how they failed, and whether they
--- may go. Not while their job goes on or its results are being written out, nor soon after they were restored.
+-- Failed items that are not archived, the oldest failures first, from a cursor on: their owners, their errors, and whether
+-- they can be archived. They cannot while their job runs or its results are being written, nor soon after a restore.
 SELECT {columns Candidate of letters, {now} - letters.finished_at AS age_ms,
     (SELECT owner FROM jobs WHERE jobs.id = letters.job_id) AS owner,
     coalesce((SELECT 1 FROM jobs WHERE jobs.id = letters.job_id AND jobs.state IN {JOB_ENDED}
@@ -15,7 +15,7 @@ FROM (SELECT id, fence, finished_at, error_code, job_id, kept_until FROM items
 ORDER BY letters.finished_at, letters.id;
 
 -- name: letters_newest
--- The same, those that failed last first, only with whose they are.
+-- The same, the newest failures first, only with their owners.
 SELECT letters.id, letters.finished_at, (SELECT owner FROM jobs WHERE jobs.id = letters.job_id) AS owner
 FROM (SELECT id, finished_at, job_id FROM items
       WHERE state = 'failed' AND archive_id IS NULL AND (finished_at, id) < (:finished_at, :item_id)
@@ -32,7 +32,7 @@ SELECT batch.id,
 FROM {batch(id bigint)};
 
 -- name: letters_measured.postgres
--- why: octet_length is known of a long text without reading it.
+-- why: PostgreSQL knows the octet_length of a long text without reading it.
 SELECT batch.id, CAST(
     coalesce((SELECT octet_length(body) FROM requests WHERE item_id = batch.id), 0)
     + coalesce((SELECT sum(coalesce(octet_length(message), 0) + coalesce(octet_length(result), 0))
@@ -109,7 +109,7 @@ WHERE items.id = batch.id AND items.archive_id = :archive_id AND items.state = '
 RETURNING items.id;
 
 -- name: restore_inbox
--- A message that came again meanwhile is there already.
+-- A message that came again meanwhile exists already.
 INSERT INTO inbox ({fields LetterMessage}) SELECT {fields LetterMessage} FROM {batch LetterMessage}
 WHERE true
 ON CONFLICT (item_id, digest) DO NOTHING;

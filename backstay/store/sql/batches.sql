@@ -9,7 +9,8 @@ ON CONFLICT (id) DO NOTHING
 RETURNING id;
 
 -- name: lock_input
--- Two processes that create a batch of the same file at the same moment wait for each other: a request and its repeat may cross.
+-- Processes that create a batch of the same file at the same time wait for each other: a request may be repeated before the
+-- first one is answered.
 SELECT id FROM files WHERE id = :input_file_id AND owner = :owner {for_update};
 
 -- name: same_batch
@@ -80,7 +81,7 @@ UPDATE batches SET leased_until = {now} + CAST(:lease_ms AS bigint)
 WHERE id = :id AND status IN {BATCH_OPEN};
 
 -- name: release_batch
--- Anyone may move it on, after a moment.
+-- Any process may move it on, after the delay.
 UPDATE batches SET leased_until = {now} + CAST(:delay_ms AS bigint) WHERE id = :id;
 
 -- name: begin_batch
@@ -104,7 +105,7 @@ UPDATE batches SET job_id = :job_id WHERE id = :id RETURNING status;
 UPDATE batches SET status = 'finalizing', finalizing_at = {now} WHERE id = :id AND status = 'in_progress' RETURNING id;
 
 -- name: end_batch
--- A batch that was cancelled in the last moment ends as cancelled.
+-- A batch that was cancelled at the last moment ends as cancelled.
 UPDATE batches SET
     status = CASE WHEN status = 'cancelling' THEN 'cancelled' ELSE CAST(:status AS text) END,
     completed_at = CASE WHEN status <> 'cancelling' AND CAST(:status AS text) = 'completed' THEN {now} END,
@@ -120,16 +121,16 @@ WHERE id = :id AND owner = :owner AND status IN ('validating', 'in_progress', 'f
 RETURNING id;
 
 -- name: any_expired
--- Whether the deadline ended any item of a job. A call is given up a moment before it, and clocks differ a little.
+-- Whether the deadline ended any item of a job. Calls are given up shortly before the deadline, and clocks differ a little.
 SELECT 1 FROM items WHERE job_id = :job_id AND state = 'failed' AND timed_out_at >= deadline_at - 5000 LIMIT 1;
 
 -- name: count_expired
--- Those of any_expired that are certain not to have been paid.
+-- How many items of any_expired have certainly not been paid.
 SELECT count(*) AS n FROM items WHERE job_id = :job_id AND state = 'failed' AND timed_out_at >= deadline_at - 5000
   AND coalesce(flaw, '') NOT IN ('unknown', 'late');
 
 -- name: batch_output
--- As results_page, of those that succeeded.
+-- As results_page, for items that succeeded.
 SELECT {columns ResultRow of items, attempts.message AS message, attempts.result AS result,
     attempts.provider_status AS provider_status,
     requests.body AS body, 0 AS expired}
@@ -140,7 +141,7 @@ WHERE items.id > :cursor AND items.id < :after AND items.state = 'succeeded'
 ORDER BY items.id LIMIT :n;
 
 -- name: batch_errors
--- As results_page, of those that ended otherwise, and with whether it was the deadline that ended them.
+-- As results_page, for items that ended in another state, and whether the deadline ended them.
 SELECT {columns ResultRow of items, attempts.message AS message, attempts.result AS result,
     attempts.provider_status AS provider_status,
     requests.body AS body, 
@@ -156,7 +157,7 @@ ORDER BY items.id LIMIT :n;
 SELECT item_id, body FROM requests WHERE item_id > :cursor AND item_id < :after ORDER BY item_id LIMIT :n;
 
 -- name: jobs_to_adopt
--- A page of an owner's jobs from a cursor on; those that are runs and no batch yet come with their first request.
+-- A page of an owner's jobs from a cursor on; runs that are not a batch yet come with their first request.
 SELECT {columns Adoptable of page, page.id AS job_id, coalesce(page.deadline_at, page.timeout_at) AS ends_at, {now} AS now,
     coalesce(CASE WHEN page.handler IN (SELECT name FROM endpoints)
           AND (page.idempotency_key IS NULL OR page.idempotency_key NOT LIKE 'batch:%')
@@ -180,7 +181,7 @@ ON CONFLICT (job_id) DO NOTHING
 RETURNING job_id;
 
 -- name: models_seen
--- The requests of an owner's last batches.
+-- The models of an owner's last batches.
 SELECT DISTINCT model
 FROM (SELECT model FROM batches WHERE owner = :owner ORDER BY created_at DESC, id DESC LIMIT :looked) AS mine
 WHERE model IS NOT NULL ORDER BY model LIMIT :n;

@@ -1,4 +1,4 @@
--- How workers take items and keep them. States are literals: a bound state would keep PostgreSQL off the partial indexes.
+-- How workers claim items and keep them. States are literals: with a bound state PostgreSQL would not use the partial indexes.
 
 -- name: promote
 -- Items whose waiting time is over become ready again.
@@ -31,8 +31,8 @@ WITH {ready_picked}, claimed AS (
 {claimed_with_terms};
 
 -- name: claim_named
--- Those of some named items of one handler that can be claimed now, wherever they stand in the order; due ones as well that
--- nobody has promoted yet. The conditions are inside CASE for the reason given at settle_items.
+-- Those of some named items of one handler that can be claimed now, wherever they are in the order, also due ones that are
+-- not promoted yet. The conditions are inside CASE for the reason given at settle_items.
 WITH {named_picked}
 UPDATE items SET
     {take}, due_at = NULL
@@ -50,11 +50,11 @@ WITH {named_picked}, claimed AS (
 {claimed_with_terms};
 
 -- name: in_flight
--- How many items of one handler are claimed and not settled, by any worker: so many would be sent again if all workers died now.
+-- How many items of one handler are claimed and not settled, by any worker. If all workers died now, these would be sent again.
 SELECT count(*) AS items FROM items WHERE state = 'submitting' AND lease_expires_at IS NOT NULL AND handler = :handler;
 
 -- name: pick
--- The ready items of one handler, in order, with what each may cost: which of them are taken is decided on that.
+-- The ready items of one handler, in order, with the most that each may cost: the claim chooses among them by that.
 SELECT {columns Picked} FROM items
 WHERE state = 'queued' AND due_at IS NULL AND handler = :handler AND order_key >= :from_key
   AND {in_time}
@@ -63,8 +63,8 @@ WHERE state = 'queued' AND due_at IS NULL AND handler = :handler AND order_key >
 ORDER BY order_key LIMIT :n {skip_locked};
 
 -- name: pick_of_job
--- The same for a worker that does one job alone. The job's keys bound what it reads of the index. Items of
--- other jobs in between are skipped; the plus is that of under_way.
+-- The same for a worker that runs one job alone. The job's keys bound the range of the index. Items of other jobs in between
+-- are skipped; the plus is explained at under_way.
 SELECT {columns Picked} FROM items
 WHERE state = 'queued' AND due_at IS NULL AND handler = :handler AND order_key >= :from_key
   AND order_key >= (SELECT first_key FROM jobs WHERE id = :job_id)
@@ -93,7 +93,7 @@ SELECT handler, level_key, served_key FROM {batch(handler text, level_key bigint
 ON CONFLICT (handler, level_key) DO UPDATE SET served_key = excluded.served_key WHERE turns.served_key < excluded.served_key;
 
 -- name: claim_picked
--- The claim of items that were picked, with what is set aside for each.
+-- Claims items that were picked, with the money that is set aside for each.
 UPDATE items SET
     {take}, reserved_micros = batch.reserved
 FROM {batch(id bigint, reserved bigint)}
@@ -101,8 +101,8 @@ WHERE items.id = batch.id AND CASE WHEN items.state = 'queued' THEN 1 ELSE 0 END
 RETURNING {taken};
 
 -- name: purses
--- What the jobs have left, if they have a ceiling. Locked: two claims must not spend the same money. And all of them, in
--- order, because the claim changes them all.
+-- The money that jobs have left, if they have a budget. The rows are locked, because two claims must not spend the same
+-- money; all of them and in order, because the claim changes them all.
 SELECT id, owner, budget_micros - spent_micros - reserved_micros - unknown_micros AS left_micros
 FROM jobs WHERE id IN (SELECT id FROM {batch(id bigint)}) ORDER BY id {for_update};
 
@@ -142,7 +142,7 @@ RETURNING {columns Claimed of items, {now} AS claimed_at, items.last_attempt_at 
      FROM jobs WHERE jobs.id = items.job_id) AS stop_reason, '' AS body, items.reserved_micros AS reserved, CAST(NULL AS text) AS terms};
 
 -- name: poll_late
--- Tasks of items that have run out of time: what the provider makes of them is paid for. The later due_at is the lease.
+-- Tasks of items that have run out of time: their results are paid for. The later due_at is the lease.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items
     WHERE state = 'failed' AND due_at IS NOT NULL AND handler = :handler AND due_at <= {now}
@@ -169,7 +169,7 @@ WITH picked AS MATERIALIZED (
 UPDATE items SET due_at = NULL WHERE id {in picked} AND state = 'failed';
 
 -- name: rescue
--- Items whose holder is gone. One that can be asked about is left until a request of the lost holder must have landed.
+-- Items whose worker is gone. If the provider can be asked, an item waits until a request of the lost worker must have arrived.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items
     WHERE state = 'submitting' AND lease_expires_at <= {now} AND handler = :handler
@@ -189,12 +189,12 @@ WHERE state = 'submitting' AND leased_by = :worker AND lease_expires_at IS NOT N
 RETURNING id, job_id, handler, reserved_micros;
 
 -- name: free_disowned
--- Nothing is set aside for them any more: whatever ends them would give it back once more.
+-- Clears the money set aside for them: otherwise their end would give it back a second time.
 UPDATE items SET reserved_micros = 0 FROM {batch(id bigint)} WHERE items.id = batch.id;
 
 -- name: extend
--- Holds on to running items. What another transaction has in its hands just now, most often the item's settlement, is
--- passed over: that transaction may want the items held here next, and each would wait for the other.
+-- Extends the leases of running items. Rows that another transaction has locked, most often the item's settlement, are
+-- skipped: that transaction may need the rows locked here next, and each would wait for the other.
 WITH picked AS MATERIALIZED (
     SELECT items.id FROM items JOIN {batch(id bigint, fence bigint)} ON items.id = batch.id AND items.fence = batch.fence
     WHERE CASE WHEN items.state = 'submitting' THEN 1 ELSE 0 END <> 0 {skip_locked}
@@ -204,12 +204,12 @@ WHERE id {in picked}
 RETURNING {columns FencedItem};
 
 -- name: held_still
--- Which of these items are still their holder's. An item missing from the answer is lost.
+-- Which of these items their worker still holds. An item that is not returned is lost.
 SELECT {columns FencedItem of items} FROM items JOIN {batch(id bigint, fence bigint)} ON items.id = batch.id AND items.fence = batch.fence
 WHERE CASE WHEN items.state = 'submitting' THEN 1 ELSE 0 END <> 0;
 
 -- name: out_of_time
--- Which of these items a time limit ended while their holder worked on them, and nobody has taken up since.
+-- Which of these items a time limit ended while their worker ran them, and no other worker has claimed since.
 SELECT {columns FencedItem of batch} FROM items JOIN {batch(id bigint, fence bigint)} ON items.id = batch.id AND items.fence = batch.fence + 1
 WHERE CASE WHEN items.state = 'failed' AND items.timed_out_at IS NOT NULL THEN 1 ELSE 0 END <> 0;
 

@@ -1,14 +1,14 @@
 -- Failed items, over all jobs of an owner: shown in groups, page by page, and queued again by a filter.
 
 -- name: failing_jobs
--- An owner's jobs that have failed items here and not in an archive, newest first; only those whose items could be retried, if asked for.
+-- An owner's jobs that have failed items outside of archives, newest first; with :replayable, only if they can be retried.
 SELECT {columns FailingJob, failed - archived AS letters} FROM jobs
 WHERE owner = :owner AND failed > archived AND id <= :upto AND id >= :downto
   AND (:replayable = 0 OR stop_reason IS NULL OR finished_at IS NOT NULL)
 ORDER BY id DESC LIMIT :n;
 
 -- name: failed_window
--- Those of one job's failed items, the last first, that a filter chooses; a bounded number is looked at.
+-- The failed items of one job that match a filter, the last first; a bounded number of rows is read.
 SELECT {columns ItemView, CAST(:owner AS text) AS owner, CAST(NULL AS text) AS message,
     CAST(NULL AS bigint) AS first_attempt_at, CAST(NULL AS bigint) AS attempt_ended_at}
 FROM (SELECT * FROM items WHERE job_id = :job_id AND state = 'failed' AND archive_id IS NULL AND id < :before
@@ -19,7 +19,7 @@ WHERE coalesce(error_code, '') = coalesce(CAST(:error_code AS text), error_code,
 ORDER BY id DESC LIMIT :n;
 
 -- name: failed_looked
--- How far the statement above has looked.
+-- How far the statement above has read.
 SELECT min(id) AS last, count(*) AS looked
 FROM (SELECT id FROM items WHERE job_id = :job_id AND state = 'failed' AND archive_id IS NULL AND id < :before
       ORDER BY id DESC LIMIT :looked) AS failures;
@@ -34,7 +34,7 @@ FROM (SELECT items.id, items.error_code, items.finished_at FROM {batch(job_id bi
 GROUP BY coalesce(error_code, 'UNKNOWN') ORDER BY items DESC, error_code;
 
 -- name: failed_items_of
--- Those of some items that an owner may queue again, each with the columns of failed_items.
+-- Of some items, those that an owner may queue again, with the columns of failed_items.
 SELECT {columns FailedItem of items, {pays_again}}
 FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN jobs ON jobs.id = items.job_id
 WHERE items.state = 'failed' AND items.archive_id IS NULL AND jobs.owner = :owner AND (jobs.stop_reason IS NULL OR jobs.finished_at IS NOT NULL)
@@ -49,7 +49,7 @@ SELECT {columns ReplayRow, "by" AS "by"} FROM replays
 WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :n;
 
 -- name: replay_tail
--- How long items of an earlier replay with the same filter still come back.
+-- How long the items of an earlier replay with the same filter will still come back.
 SELECT max(until_at) - {now} AS tail_ms
 FROM (SELECT filter, until_at FROM replays WHERE owner = :owner ORDER BY id DESC LIMIT :looked) AS mine
 WHERE filter = :filter AND until_at > {now};
@@ -80,7 +80,7 @@ SELECT count(*) AS items FROM (SELECT 1 AS letter FROM (
 WHERE (SELECT owner FROM jobs WHERE jobs.id = dead.job_id) = :owner LIMIT :n) AS mine;
 
 -- name: dead_costs
--- What the first failed items of some jobs have cost, by error.
+-- The cost of the first failed items of some jobs, by error.
 SELECT coalesce(error_code, 'UNKNOWN') AS error_code, CAST(sum(
     (SELECT sum(attempts.cost_micros) FROM attempts WHERE attempts.item_id = failures.id)) AS bigint) AS cost_micros
 FROM (SELECT items.id, items.error_code FROM {batch(job_id bigint)}

@@ -1,4 +1,4 @@
--- Files: what was uploaded, and what batches and jobs are read as.
+-- Files: uploads, and the input and output files of batches and jobs.
 
 -- name: expect_blob
 -- An artifact is about to be written. A hidden row records it, and expires unless a file is made of it.
@@ -14,24 +14,24 @@ DELETE FROM files WHERE id = 'expected:' || CAST(:blob AS text) AND expires_at >
 DELETE FROM files WHERE id = 'expected:' || CAST(:blob AS text);
 
 -- name: add_file
--- No row back: it is there already.
+-- No row back: it exists already.
 INSERT INTO files (id, owner, filename, purpose, bytes, created_at, expires_at, blob, job_id, part, survey)
 VALUES (:id, :owner, :filename, :purpose, :bytes, {now}, {now} + CAST(:lives_ms AS bigint), :blob, :job_id, :part, :survey)
 ON CONFLICT (id) DO NOTHING
 RETURNING id;
 
 -- name: file
--- One that is there: neither deleted nor expired.
+-- A file that is neither deleted nor expired.
 SELECT {columns StoredFile}
 FROM files WHERE id = :id AND owner = :owner AND deleted_at IS NULL AND (expires_at IS NULL OR expires_at > {now});
 
 -- name: file_source
--- What a batch reads, even if its owner has deleted it meanwhile.
+-- The input file of a batch, even if its owner has deleted it meanwhile.
 SELECT {columns StoredFile, NULL AS survey}
 FROM files WHERE id = :id AND owner = :owner AND (blob IS NOT NULL OR job_id IS NOT NULL);
 
 -- name: file_place
--- Where a page goes on, even if the file itself is gone by now.
+-- Where the next page begins, even if the file itself is gone by now.
 SELECT created_at, id FROM files WHERE id = :id AND owner = :owner;
 
 -- name: files_newest
@@ -49,13 +49,13 @@ FROM files WHERE owner = :owner AND (created_at, id) > (:created_at, :id)
 ORDER BY created_at, id LIMIT :n;
 
 -- name: delete_file
--- Gone for its owner from now on; its bytes go as soon as no batch reads them any more.
+-- The file is deleted for its owner at once; its bytes are deleted when no batch reads them any more.
 UPDATE files SET deleted_at = {now}, expires_at = {now}
 WHERE id = :id AND owner = :owner AND deleted_at IS NULL AND (expires_at IS NULL OR expires_at > {now})
 RETURNING id;
 
 -- name: idle_blobs
--- Bytes that can be deleted, except those that a batch still reads its requests from.
+-- Files whose bytes can be deleted, except input files that a batch still reads.
 SELECT id, blob FROM files
 WHERE expires_at <= {now} AND blob IS NOT NULL AND NOT EXISTS (
     SELECT 1 FROM batches LEFT JOIN jobs ON jobs.id = batches.job_id
@@ -67,11 +67,11 @@ ORDER BY expires_at LIMIT :n;
 UPDATE files SET blob = NULL, deleted_at = coalesce(deleted_at, {now}) WHERE id = :id;
 
 -- name: count_bytes
--- The size of a file that is read from its job, once it was read.
+-- Stores the size of a file that is made from its job, after it was read once.
 UPDATE files SET bytes = :bytes WHERE id = :id;
 
 -- name: bodies_with_sources
--- Of the named items those whose handler works on a file, with what they say about it.
+-- Of the named items, those whose handler works on a file, with their requests.
 SELECT items.id, requests.body FROM {batch(id bigint)}
 JOIN items ON items.id = batch.id JOIN requests ON requests.item_id = items.id
 WHERE items.handler = 'gateway';

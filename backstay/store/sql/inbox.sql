@@ -1,11 +1,11 @@
 -- Messages of remote workers about items: stored as they came, and used afterwards.
 
 -- name: callback_job
--- What tags are checked against. Messages for a job that is being deleted are no longer accepted.
+-- The seed for checking tags. Messages for a job that is being deleted are not accepted.
 SELECT {columns Sender, ref_seed AS seed} FROM jobs WHERE id = :job_id AND owner <> '';
 
 -- name: callback_item
--- The item that a message is about; locked, so that it cannot end while the message is judged to be in time or late.
+-- The item of a message. It is locked, so that it cannot end while it is decided whether the message is late.
 SELECT {columns CalledBack, CASE WHEN deadline_at <= {now} THEN 1 ELSE 0 END AS too_late,
     (SELECT owner FROM jobs WHERE jobs.id = items.job_id) AS owner}
 FROM items WHERE id = :item_id {for_update};
@@ -14,7 +14,7 @@ FROM items WHERE id = :item_id {for_update};
 SELECT count(*) AS messages FROM inbox WHERE item_id = :item_id;
 
 -- name: add_inbox
--- The same message again changes nothing, but that of progress is kept up to date.
+-- The same message again changes nothing; a new progress message replaces the last one.
 INSERT INTO inbox (owner, item_id, fence, kind, received_at, body, is_late, digest)
 VALUES (:owner, :item_id, :fence, :kind, {now}, :body, :is_late, :digest)
 ON CONFLICT (item_id, digest) DO UPDATE SET body = excluded.body, received_at = excluded.received_at
@@ -22,8 +22,8 @@ ON CONFLICT (item_id, digest) DO UPDATE SET body = excluded.body, received_at = 
 RETURNING id;
 
 -- name: hurry_item
--- A message has come, so the item is polled now, even if a poller works on it, which may have read too early: the new
--- fence makes that poller's settlement fail, so it cannot delay the next poll.
+-- A message has come, so the item is polled now, even if a poller is working on it: that poller may have read the inbox too
+-- early. The new fence makes its settlement fail, so it cannot delay the next poll.
 UPDATE items SET due_at = {now}, fence = fence + 1 WHERE id = :item_id AND state = 'processing' AND due_at > {now};
 
 -- name: show_progress
@@ -39,7 +39,7 @@ WHERE inbox.kind IN ('succeeded', 'failed') AND inbox.is_late = 0 ORDER BY inbox
 SELECT inbox.id, inbox.body FROM {batch(id bigint)} JOIN inbox ON inbox.id = batch.id;
 
 -- name: add_late
--- Results that came too late, from any source, and only of items that a time limit has ended.
+-- Stores results that came too late, from any source, only for items that a time limit has ended.
 INSERT INTO inbox (owner, item_id, fence, kind, received_at, body, is_late, digest)
 SELECT jobs.owner, items.id, batch.fence, 'succeeded', {now}, batch.body, 1, batch.digest
 FROM {batch(item_id bigint, fence bigint, body text, digest text)} JOIN items ON items.id = batch.item_id
@@ -54,7 +54,7 @@ UPDATE items SET flaw = 'late' FROM {batch(item_id bigint)}
 WHERE items.id = batch.item_id AND CASE WHEN items.state = 'failed' AND items.timed_out_at IS NOT NULL THEN 1 ELSE 0 END <> 0;
 
 -- name: show_late
--- What came too late is shown with the attempt that tells why the item failed.
+-- Adds a late result to the attempt that says why the item failed.
 UPDATE attempts SET result = batch.result
 FROM {batch(item_id bigint, result text)} JOIN items ON items.id = batch.item_id
 WHERE attempts.item_id = items.id AND attempts.fence = items.fence AND attempts.outcome = 'failed';
@@ -69,7 +69,7 @@ WHERE jobs.id = batch.job_id
 RETURNING jobs.id, jobs.owner;
 
 -- name: mark_late
--- Time has ended these items; what had come in and was not yet taken up is late with them.
+-- A time limit has ended these items: messages that were stored but not used yet are late now.
 UPDATE inbox SET is_late = 1 WHERE item_id IN (SELECT item_id FROM {batch(item_id bigint)}) AND is_late = 0
 RETURNING item_id, kind;
 
@@ -96,7 +96,8 @@ WHERE id = :item_id AND state = 'failed' AND archive_id IS NULL
 RETURNING {columns AcceptedItem, {now} AS now};
 
 -- name: accept_in_job
--- One failure less and one success more. A job that had failed for want of any has completed, unless it was stopped.
+-- One failure less and one success more. A job that had failed because it had no success is completed now, unless it was
+-- stopped.
 UPDATE jobs SET failed = failed - 1, succeeded = succeeded + 1,
     state = CASE WHEN state = 'failed' AND stop_reason IS NULL THEN 'completed' ELSE state END
 WHERE id = :job_id;

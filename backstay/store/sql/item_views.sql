@@ -1,5 +1,5 @@
--- What can be read of items. Every statement reads a bounded number of rows, however many there are.
--- The owner of an item is looked up row by row where only few rows are looked at: for a join PostgreSQL would read all jobs.
+-- The reads of items. Every statement reads a bounded number of rows, however many there are.
+-- Where only few rows are read, the owner of an item is looked up row by row: for a join PostgreSQL would read all jobs.
 
 -- name: item
 SELECT {columns ItemDetail of items, jobs.state AS job_state, jobs.stop_reason AS stop_reason, {short_now} AS job_short,
@@ -26,8 +26,8 @@ WHERE items.id = :item_id AND jobs.owner = :owner;
 SELECT total, processing, succeeded, failed, skipped, cancelled FROM jobs WHERE id = :job_id AND owner = :owner;
 
 -- name: items_page
--- A job's next items. Ids are dense, so the span bounds what is looked at. The values are hidden from the planner in
--- subqueries: it would plan each of them again in a large table, at the cost of the page itself, for the same plan.
+-- A job's next items. Ids are dense, so the span bounds the rows that are read. The values are hidden from the planner in
+-- subqueries: in a large table it would plan each page again, which takes as long as the page itself, for the same plan.
 SELECT {columns ItemView, CAST(:owner AS text) AS owner, CAST(NULL AS text) AS message,
     CAST(NULL AS bigint) AS first_attempt_at, CAST(NULL AS bigint) AS attempt_ended_at}
 FROM items WHERE id > (SELECT CAST(:cursor AS bigint)) AND id <= (SELECT CAST(:upto AS bigint))
@@ -70,15 +70,15 @@ SELECT {columns InvalidAnswer} FROM attempts WHERE item_id = :item_id AND outcom
 ORDER BY fence DESC LIMIT 1;
 
 -- name: count_invalid
--- How many answers of some items did not fit and were asked again, since they last failed. Row by row: for a join
--- PostgreSQL would read all attempts.
+-- How many invalid answers some items had since they last failed. Row by row: for a join PostgreSQL would read all
+-- attempts.
 SELECT batch.id AS item_id, (SELECT count(*) FROM attempts WHERE attempts.item_id = batch.id AND attempts.outcome = 'invalid'
     AND attempts.fence > coalesce((SELECT max(ended.fence) FROM attempts AS ended
         WHERE ended.item_id = batch.id AND ended.outcome = 'failed'), -1)) AS answers
 FROM {batch(id bigint)};
 
 -- name: ahead
--- How many ready items of its handler come before an item. Bounded, and in order: then it is one stretch of the claim's index.
+-- How many ready items of its handler come before an item. Bounded, and in order, so that one range of the claim's index is read.
 SELECT count(*) AS items FROM (
     SELECT items.id FROM items
     WHERE items.state = 'queued' AND items.due_at IS NULL
@@ -100,9 +100,8 @@ SELECT min(waiting.queued_at) AS queued_at FROM (
 WHERE (SELECT owner FROM jobs WHERE jobs.id = waiting.job_id) = :owner;
 
 -- name: unfinished_here
--- Whether a tick has reason to ask for another: something of these handlers is ready, and fits under its job's ceiling,
--- or is at the provider.
--- Ordered, because for a plain EXISTS PostgreSQL reads the table from its start, hoping to meet a match soon.
+-- Whether another tick is needed: an item of this handler is ready and fits under its job's budget, or is at the provider.
+-- Ordered, because for a plain EXISTS PostgreSQL reads the table from its start, in the hope of an early match.
 SELECT (SELECT id FROM items WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
         AND {job_not_held}
         AND {job_not_short} ORDER BY order_key LIMIT 1) IS NOT NULL AS ready,
@@ -110,7 +109,7 @@ SELECT (SELECT id FROM items WHERE state = 'queued' AND due_at IS NULL AND handl
         ORDER BY due_at LIMIT 1) IS NOT NULL AS processing;
 
 -- name: stuck
--- Items whose holder is gone and that could be rescued now, by handler. Bounded.
+-- Items whose worker is gone and that could be rescued now, by handler. Bounded.
 SELECT handler, count(*) AS items
 FROM (SELECT handler FROM items WHERE state = 'submitting' AND lease_expires_at <= {now} AND reconcile_after <= {now}
       ORDER BY lease_expires_at LIMIT 1000) AS stuck
@@ -128,19 +127,16 @@ WHERE (SELECT owner FROM jobs WHERE jobs.id = stuck.job_id) = :owner;
 SELECT min(due_at) AS due_at, {now} AS now FROM items WHERE state = 'queued' AND due_at IS NOT NULL;
 
 -- name: tasks_of
--- An owner's items that are at a provider, by account, of those that are polled next.
+-- An owner's items that are tasks at a provider, by account. Only those that are polled next are read.
 SELECT {columns ProviderTasks of due, count(*) AS items, min(due.id) AS example, min(due.provider_task_id) AS task} FROM (
     SELECT id, job_id, coalesce(account, '') AS account, provider_task_id FROM items
     WHERE state = 'processing' AND handler = :handler ORDER BY due_at LIMIT :n) AS due
 WHERE (SELECT owner FROM jobs WHERE jobs.id = due.job_id) = :owner GROUP BY due.account ORDER BY due.account;
 
--- name: item_state
-SELECT state, archive_id FROM items WHERE id = :item_id;
-
 -- name: waiting
--- What the items of a job wait for while none is being sent: a pause that the provider asked for, the next try of one,
--- the look-up of those whose sender is gone, and tasks that belong to another account. Those are due for the longest,
--- because nobody polls them, so it is enough to look at some. The plus is that of under_way.
+-- What the items of a job wait for while none is being sent: a pause that the provider asked for, the next try of an item,
+-- the look-up of items whose worker is gone, and tasks of another account. Nobody here polls those tasks, so they have been
+-- due for longest, and it is enough to read some rows. The plus is explained at under_way.
 SELECT {columns Waiting, {now} AS now,
     (SELECT max(resume_at) FROM paces WHERE provider IN (:paced, :paced_then)) AS resume_at,
     (SELECT min(due_at) FROM items WHERE state = 'queued' AND due_at IS NOT NULL

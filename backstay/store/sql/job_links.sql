@@ -1,7 +1,7 @@
 -- Jobs that wait for others. A link is deleted when its job starts or ends, so the table stays small.
 
 -- name: lock_jobs
--- Some jobs of one owner. Locked, in order: a job that ends now must see the links to it, or be seen as ended.
+-- Locks some jobs of one owner, in order: a job that ends at this time must see the new links to it, or be found as ended.
 SELECT id FROM jobs WHERE id IN (SELECT batch.id FROM {batch(id bigint)}) AND owner = :owner ORDER BY id {for_update};
 
 -- name: link_job
@@ -23,12 +23,12 @@ WHERE job_links.ended = 1 AND job_links.job_id > :after AND own.state <> 'paused
 ORDER BY job_links.job_id LIMIT :n;
 
 -- name: lock_waiting
--- A waiting job, for the one process that starts it. No row: another process is at it, or it waits no more.
+-- Locks a waiting job, for the one process that starts it. No row: another process is doing it, or the job does not wait.
 SELECT {columns WaitingJob} FROM jobs
 WHERE id = :job_id AND waits_for IS NOT NULL AND finished_at IS NULL AND stop_reason IS NULL AND state <> 'paused' {skip_locked};
 
 -- name: links_of
--- What a job waits for, in the order that its submitter gave.
+-- The jobs that a job waits for, in the order that its submitter gave.
 SELECT {columns JobLink of job_links, jobs.state AS state, jobs.owner AS owner}
 FROM job_links LEFT JOIN jobs ON jobs.id = job_links.after_id WHERE job_links.job_id = :job_id ORDER BY number;
 
@@ -61,7 +61,7 @@ UPDATE jobs SET waits_for = NULL WHERE id = :job_id;
 DELETE FROM job_links WHERE job_id = :job_id;
 
 -- name: cancel_waiting
--- What it waits for gives it nothing to do.
+-- Cancels a job that can never start, or has nothing to do.
 UPDATE jobs SET held = 1, stop_reason = 'cancel', stopped_at = {now}, waits_for = NULL
 WHERE id = :job_id AND state IN {JOB_OPEN} AND stop_reason IS NULL RETURNING id;
 

@@ -1,10 +1,10 @@
--- What can be read of jobs. Every statement reads a bounded number of rows, however many there are.
+-- The reads of jobs. Every statement reads a bounded number of rows, however many there are.
 
 -- name: job
 SELECT {columns JobView, {short_now} AS short} FROM jobs WHERE id = :job_id AND owner = :owner;
 
 -- name: job_at_end
--- No row: the job goes on, or does not exist.
+-- No row: the job continues, or does not exist.
 SELECT {columns JobView, {short_now} AS short} FROM jobs
 WHERE id = :job_id AND owner = :owner AND (short <> 0 OR state IN {JOB_ENDED});
 
@@ -13,7 +13,7 @@ WHERE id = :job_id AND owner = :owner AND (short <> 0 OR state IN {JOB_ENDED});
 SELECT {columns JobView, {short_now} AS short} FROM jobs WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :n;
 
 -- name: jobs_chosen
--- Those of an owner's next jobs, newest first, that have a state, a handler, or a text in one of their names.
+-- The next jobs of an owner, newest first, that match a state, a handler, or a text in their label, key or handler.
 SELECT {columns JobView, {short_now} AS short}
 FROM (SELECT * FROM jobs WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :looked) AS mine
 WHERE state = coalesce(CAST(:state AS text), state) AND handler = coalesce(CAST(:handler AS text), handler)
@@ -31,7 +31,7 @@ SELECT {columns JobView of jobs, {short_now} AS short}
 FROM {batch(id bigint, owner text)} JOIN jobs ON jobs.id = batch.id AND jobs.owner = batch.owner;
 
 -- name: job_failures
--- Why a job's items failed: the first so many of them.
+-- Why a job's items failed, for the first of them.
 SELECT {columns FailureGroup, count(*) AS items, min(id) AS example} FROM (SELECT id, error_code, flaw FROM items WHERE job_id = :job_id AND state = 'failed' ORDER BY id LIMIT :n) AS failures
 GROUP BY error_code, flaw ORDER BY items DESC, error_code, flaw;
 
@@ -49,13 +49,13 @@ SELECT {columns UnderWay,
         AND +id >= :first AND +id < :after) AS waiting};
 
 -- name: backlog
--- What is unfinished, by handler, from the jobs' counters.
+-- The unfinished jobs and items, by handler, from the jobs' counters.
 SELECT {columns Backlog, count(*) AS jobs, CAST(sum(total - succeeded - failed - skipped - cancelled) AS bigint) AS items,
     CAST(sum(processing) AS bigint) AS processing, min(created_at) AS oldest_at}
 FROM jobs WHERE state IN {JOB_OPEN} GROUP BY handler ORDER BY handler;
 
 -- name: backlog_of
--- What an owner has unfinished, by handler.
+-- The same for one owner.
 SELECT {columns Backlog, count(*) AS jobs, CAST(sum(total - succeeded - failed - skipped - cancelled) AS bigint) AS items,
     CAST(sum(processing) AS bigint) AS processing, min(created_at) AS oldest_at}
 FROM jobs WHERE state IN {JOB_OPEN} AND owner = :owner GROUP BY handler ORDER BY handler;
@@ -82,12 +82,12 @@ SELECT {columns Ceilings, coalesce(max(CASE WHEN budget_micros > 0 THEN
 FROM jobs WHERE state IN {JOB_OPEN};
 
 -- name: unsealed_jobs
--- Jobs that have been taking items for long.
+-- Jobs that have been open for new items for a long time.
 SELECT id, {now} - created_at AS age_ms FROM jobs
 WHERE state IN {JOB_OPEN} AND sealed = 0 AND waits_for IS NULL AND created_at < {now} - :age_ms ORDER BY id LIMIT :n;
 
 -- name: waits_at
--- Whether an item of a job waits in the queue of one handler. The job's keys bound what is read of the index, as in pick_of_job.
+-- Whether an item of a job waits in the queue of one handler. The job's keys bound the range of the index, as in pick_of_job.
 SELECT (SELECT id FROM items
     WHERE state = 'queued' AND due_at IS NULL AND handler = :handler
       AND order_key >= (SELECT first_key FROM jobs WHERE id = :job_id)
@@ -96,7 +96,7 @@ SELECT (SELECT id FROM items
     ORDER BY order_key LIMIT 1) IS NOT NULL AS waits;
 
 -- name: due_handlers
--- The handlers of a job's items that wait for a time. Of the first thousand in the queue.
+-- The handlers of a job's items that wait for a time, among the first thousand such items of all jobs.
 SELECT DISTINCT due.handler FROM (
     SELECT id, handler FROM items WHERE state = 'queued' AND due_at IS NOT NULL ORDER BY due_at LIMIT 1000) AS due
 WHERE due.id >= :first AND due.id < :after;
@@ -106,12 +106,9 @@ WHERE due.id >= :first AND due.id < :after;
 SELECT id FROM jobs WHERE short = 1 AND {short_now} = 1 AND reserved_micros = 0 AND state IN {JOB_OPEN}
 ORDER BY id LIMIT :n;
 
--- name: job_state
-SELECT {columns JobStanding} FROM jobs WHERE id = :job_id AND owner = :owner;
-
 -- name: unsent_page
--- A job's items that may be sent yet, with the worst that each may cost and its request, from a cursor on: those of which
--- no worst case is known, or all. Both tables have the span, as in results_page.
+-- A job's items that may still be sent, with the most that each may cost and its request, from a cursor on: those without
+-- such a figure, or all. Both tables have the span, as in results_page.
 SELECT {columns UnsentItem of items, requests.body AS body}
 FROM items JOIN requests ON requests.item_id = items.id AND requests.item_id > :cursor AND requests.item_id < :after
 WHERE items.id > :cursor AND items.id < :after AND items.state IN ('queued', 'submitting', 'processing', 'failed')
@@ -119,7 +116,7 @@ WHERE items.id > :cursor AND items.id < :after AND items.state IN ('queued', 'su
 ORDER BY items.id LIMIT :n;
 
 -- name: answered_by
--- How many items of a job each handler has done. It counts rows, so it is for the end of a run.
+-- How many items of a job succeeded at each handler. It counts rows, so it is for the end of a run.
 SELECT handler, count(*) AS items FROM items WHERE id >= :first AND id < :after AND state = 'succeeded'
 GROUP BY handler ORDER BY handler;
 

@@ -1,6 +1,6 @@
--- What people do to jobs: pause, resume, cancel, retry, change the budget, delete. A deleted job loses its owner at once, so
--- that nobody sees it any more, and then its rows. No owner has an empty name. It is a literal here, so that planners know
--- how few such jobs there are.
+-- The actions of people on jobs: pause, resume, cancel, retry, change the budget, delete. A deleted job first gets an empty
+-- owner, so that no read finds it any more; then its rows are deleted. No real owner has an empty name. It is a literal in
+-- the statements, so that planners know how few such jobs there are.
 
 -- name: pause_job
 UPDATE jobs SET state = 'paused', held = 1, paused_at = {now}
@@ -21,9 +21,9 @@ WHERE id = :job_id AND owner = :owner AND state IN {JOB_OPEN} AND stop_reason IS
 RETURNING id;
 
 -- name: failed_items
--- A chunk of a job's failed items, and of each whether another call may pay again: one may have been done and paid, and
--- it cannot be looked up. What can be is claimed with a time until which its request may still turn up. None that is
--- archived: what it asks is not here.
+-- A chunk of a job's failed items, and for each whether another call may pay again: an earlier call may have been processed
+-- and paid, and it cannot be looked up. (An item that can be looked up was claimed with a reconcile_after after its claim.)
+-- Archived items are left out, because their requests are not in the database.
 SELECT {columns FailedItem of items, {pays_again}}
 FROM items JOIN jobs ON jobs.id = items.job_id
 WHERE items.id >= :first AND items.id < :after AND items.state = 'failed' AND items.job_id = :job_id
@@ -31,9 +31,9 @@ WHERE items.id >= :first AND items.id < :after AND items.state = 'failed' AND it
 ORDER BY items.id LIMIT :n;
 
 -- name: retry_items
--- Failed items start again because a person retries them: attempts from zero, ready now or after a wait, timed from
--- then. A request that may have reached the provider keeps its reference, and is looked up first, when it must have landed;
--- a task of unknown outcome is polled again, and nothing is sent; a known failure is sent again.
+-- Failed items start again because a person retries them: attempts are counted from zero, and the item is ready now or after
+-- a wait, from which its time limits count. A request that may have reached the provider keeps its reference, and is looked
+-- up first, when it must have arrived. A task of unknown outcome is polled again. A known failure is sent again.
 UPDATE items SET
     state = CASE WHEN flaw = 'unknown' AND provider_task_id IS NOT NULL THEN 'processing' ELSE 'queued' END,
     fence = items.fence + 1, attempt_count = 0, rescues = 0, reserved_micros = 0,
@@ -59,8 +59,8 @@ WHERE items.id = batch.id AND items.fence = batch.fence AND items.archive_id IS 
 RETURNING items.id, items.order_key, items.state;
 
 -- name: reopen_job
--- A job whose items are retried is reopened, with a new time limit, counted from when the last of them comes back.
--- One that was not over keeps its hold: it may have been paused or cancelled a moment ago.
+-- Reopens a job whose items are retried, with a new time limit that starts when the last of them is ready. A job that had
+-- not ended keeps its hold: it may have been paused or cancelled just before.
 UPDATE jobs SET failed = failed - :retried, processing = processing + :polled, repeats = repeats + :repeated, finished_at = NULL,
     truncated = truncated - :truncated, refused = refused - :refused, filtered = filtered - :filtered,
     unfinished = unfinished - :unfinished,
@@ -86,8 +86,8 @@ WITH picked AS MATERIALIZED (
 UPDATE items SET due_at = :parked_at WHERE id {in picked} AND state = 'queued' AND due_at IS NULL RETURNING id;
 
 -- name: unpark
--- A chunk of parked items of a job that is not paused is ready again, at the turn that the queue has reached by now: they
--- must not make all others wait until they have caught up.
+-- A chunk of parked items of a job that is not paused becomes ready again, at the turn that the queue has reached by now:
+-- with their old turns they would go before all other items.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items
     WHERE state = 'queued' AND due_at IS NOT NULL AND due_at = :parked_at
@@ -105,7 +105,7 @@ RETURNING items.id, items.order_key;
 SELECT min(due_at) AS parked_at FROM items WHERE state = 'queued' AND due_at IS NOT NULL AND due_at > :after;
 
 -- name: change_budget
--- A new ceiling; what did not fit under the old one may fit now.
+-- A new budget; items that did not fit under the old one may fit now.
 UPDATE jobs SET budget_micros = :budget_micros, short = 0 WHERE id = :job_id AND owner = :owner;
 
 -- name: budget_of
@@ -115,8 +115,8 @@ SELECT budget_micros FROM jobs WHERE id = :job_id AND owner = :owner;
 SELECT unknown_micros FROM jobs WHERE id = :job_id AND owner = :owner;
 
 -- name: settle_unknown
--- Some of the money whose outcome is unknown was spent after all, or was not. No row back: the sum has changed.
--- `payer` is empty for a job whose items may have several handlers: it is not known whose calls they were.
+-- Books some of the money of unknown outcome as spent, or gives it back. No row back: the sum has changed. `payer` is empty
+-- for a job whose items may have several handlers, because it is not known which of them made the calls.
 UPDATE jobs SET unknown_micros = unknown_micros - :micros, spent_micros = spent_micros + :booked,
     short = CASE WHEN CAST(:booked AS bigint) = 0 THEN 0 ELSE short END
 WHERE id = :job_id AND owner = :owner AND unknown_micros = :seen
@@ -129,7 +129,8 @@ RETURNING created_at, CASE WHEN handler_then IS NULL AND fallback IS NULL AND NO
 UPDATE items SET cost_micros = batch.cost FROM {batch(id bigint, cost bigint)} WHERE items.id = batch.id;
 
 -- name: disown_job
--- Only when it has ended completely: a batch whose results are being written has not. Not while another job waits for it.
+-- Only if the job has ended completely: not while the results of its batch are being written, nor while another job waits
+-- for it.
 UPDATE jobs SET owner = '', idempotency_key = NULL
 WHERE id = :job_id AND owner = :owner AND state IN {JOB_ENDED} AND finished_at IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM batches WHERE batches.job_id = jobs.id
@@ -172,7 +173,8 @@ WITH picked AS MATERIALIZED (SELECT batch.subject AS id FROM {batch(subject text
 DELETE FROM events WHERE subject {in picked};
 
 -- name: purge_batch
--- The batch that a job was, and the files to go with it: the file of requests may serve another, unless it stands for the job.
+-- Deletes the batch of a job and returns its files. The input file is returned only if it was made for an adopted run: an
+-- uploaded one may belong to other batches as well.
 DELETE FROM batches WHERE job_id = :job_id
 RETURNING output_file_id, error_file_id, CASE WHEN adopted > 0 THEN input_file_id END AS input_file_id;
 
@@ -183,3 +185,9 @@ WHERE deleted_at IS NULL AND id IN (SELECT batch.id FROM {batch(id text)});
 
 -- name: purge_job
 DELETE FROM jobs WHERE id = :job_id AND owner = '';
+
+-- name: job_state
+SELECT {columns JobStanding} FROM jobs WHERE id = :job_id AND owner = :owner;
+
+-- name: item_state
+SELECT state, archive_id FROM items WHERE id = :item_id;

@@ -15,7 +15,7 @@ SELECT {columns ApiKey}
 FROM api_keys WHERE owner = :owner ORDER BY created_at DESC, id LIMIT :n;
 
 -- name: revoke_key
--- At once, or after a grace period in which its users can change to the new one.
+-- At once, or after a grace period in which its users can change to the new key.
 UPDATE api_keys SET
     revoked_at = CASE WHEN :grace_ms = 0 THEN {now} ELSE revoked_at END,
     expires_at = CASE WHEN :grace_ms = 0 THEN expires_at

@@ -1,7 +1,7 @@
--- What workers measured, minute by minute. Small: a row for each minute in which a worker did something of a handler.
+-- The measures of workers, by minute. Small: one row for each worker and handler, only for minutes with work.
 
 -- name: add_measures
--- On top of what the worker has written of the same minute before.
+-- Adds to the worker's row of the same minute.
 INSERT INTO measures ({fields MeasuredPlace}, worker, {fields Measure})
 SELECT {fields MeasuredPlace}, CAST(:worker AS text), {fields Measure} FROM {batch MeasureRow}
 WHERE true
@@ -18,7 +18,7 @@ SELECT minute / CAST(:step AS bigint) * CAST(:step AS bigint) AS since, provider
 FROM measures WHERE owner = :owner AND minute >= :since GROUP BY 1, 2 ORDER BY 1, 2;
 
 -- name: spending
--- What all owners' work has cost since a minute, and how many calls were sent again though they may have been paid, by
--- provider.
+-- By provider: the cost of all owners' calls since a minute, and how many calls were sent again although the first may have
+-- been paid.
 SELECT {columns ProviderSpending, CAST(sum(cost_micros) AS bigint) AS cost_micros, CAST(sum(repeats) AS bigint) AS repeats}
 FROM measures WHERE minute >= {now} / 60000 - CAST(:minutes AS bigint) GROUP BY provider ORDER BY provider;

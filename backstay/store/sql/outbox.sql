@@ -1,4 +1,4 @@
--- Messages until they are published: who takes them (sinks), and what a relay does with them. Webhooks take theirs in webhooks.sql.
+-- The outbox: messages until they are published, the sinks that receive them, and the work of a relay. For webhooks see webhooks.sql.
 
 -- name: open_sink
 INSERT INTO sinks (name, opened_at) VALUES (:sink, {now}) ON CONFLICT (name) DO NOTHING;
@@ -23,7 +23,7 @@ WHERE 1 = 1
 RETURNING sink;
 
 -- name: claim_messages
--- The oldest that are due. The later due_at is the lease: a relay that dies leaves them to the next.
+-- The oldest messages that are due. The later due_at is the lease: if a relay dies, the next one gets them.
 WITH picked AS MATERIALIZED (
     SELECT id FROM outbox WHERE status = 'pending' AND sink = :sink AND due_at <= {now}
     ORDER BY due_at, id LIMIT :n {skip_locked}
@@ -87,11 +87,11 @@ WHERE id >= :first AND id < :after AND state = 'queued' AND due_at IS NULL
 ORDER BY id LIMIT :n;
 
 -- name: failure_notices
--- Failed items of which nobody was told yet, the oldest first.
+-- Failed items that no event has reported yet, the oldest first.
 SELECT {columns FailureNotice, {now} AS now} FROM failure_notices ORDER BY id LIMIT :n;
 
 -- name: take_notices
--- The process that gets a row back tells of it, in the same transaction.
+-- The process that gets a row back reports it, in the same transaction.
 WITH picked AS MATERIALIZED (
     SELECT failure_notices.id FROM {batch(id bigint)} JOIN failure_notices ON failure_notices.id = batch.id {skip_locked}
 )
@@ -99,8 +99,8 @@ DELETE FROM failure_notices WHERE id {in picked}
 RETURNING item_id, fence, job_id, handler, attempt_count, calls, error_code, flaw, failed_at;
 
 -- name: noted_failures
--- What else is known of failed items: the message of their attempts, and the names that their submitters gave them.
--- Of a request only the beginning is read: a custom_id comes first.
+-- Details of failed items: the message of their attempts, and the keys of their submitters. Only the beginning of a request
+-- is read, because a custom_id comes first.
 SELECT {columns NotedFailure of batch, attempts.message AS message, attempts.provider_status AS provider_status,
     (SELECT min(item_keys.key) FROM item_keys WHERE item_keys.item_id = batch.item_id) AS key,
     (SELECT substr(body, 1, 8192) FROM requests WHERE requests.item_id = batch.item_id) AS head}
@@ -109,8 +109,8 @@ LEFT JOIN attempts ON attempts.item_id = batch.item_id AND attempts.fence = batc
 ORDER BY batch.item_id, batch.fence;
 
 -- name: event_takers
--- Who takes events about the items of some jobs: a broker, if its sink is open, and webhooks of the owner that name the event.
--- A job without an owner is being deleted.
+-- The receivers of events about the items of some jobs: a broker, if its sink is open, and webhooks of the owner that name
+-- the event. A job without an owner is being deleted.
 WITH named AS MATERIALIZED (SELECT DISTINCT job_id AS id FROM {batch(job_id bigint, event text)})
 SELECT batch.job_id, batch.event, jobs.owner, jobs.handler, open_sink.name AS sink, {now} AS now
 FROM {batch(job_id bigint, event text)} JOIN jobs ON jobs.id = batch.job_id AND jobs.id {in named} AND jobs.owner <> ''

@@ -1,4 +1,4 @@
--- What all workers know of the providers, and of each other.
+-- Providers: the knowledge that all workers share.
 
 -- name: providers
 SELECT {columns Breaker, name AS provider} FROM providers ORDER BY name;
@@ -21,7 +21,7 @@ WHERE name = :name AND state = 'half_open' AND probe_until <= {now}
 RETURNING name;
 
 -- name: give_probe
--- A worker that had nothing to try with lets others try.
+-- A worker that has no item for a probe lets other workers try.
 UPDATE providers SET probe_until = 0 WHERE name = :name AND state = 'half_open';
 
 -- name: held_jobs
@@ -31,7 +31,7 @@ SELECT {columns HeldJob} FROM jobs WHERE held = 1 ORDER BY id;
 SELECT {now} AS now;
 
 -- name: set_pace
--- The limits that a person gave; the latest win, and the learnt number of calls at once is reset if they changed.
+-- The limits that a person gave; the last ones count. If they changed, the learnt number of calls at once is reset.
 INSERT INTO paces (provider, requests_per_minute, tokens_per_minute, concurrency, ceiling, requests_period_ms,
     input_tokens_per_minute, output_tokens_per_minute, requests_per_day)
 VALUES (:provider, :requests_per_minute, :tokens_per_minute, :concurrency, :ceiling, :requests_period_ms,
@@ -64,7 +64,7 @@ ORDER BY CASE WHEN provider = :paced THEN 0 ELSE 1 END LIMIT 1;
 INSERT INTO endpoints (name, spec, created_at) VALUES (:name, :spec, {now}) ON CONFLICT (name) DO NOTHING;
 
 -- name: open_endpoints
--- Where the requests of unfinished jobs go, and those are asked for whose time is over.
+-- The endpoints of unfinished jobs, and of jobs with tasks that are polled for late results.
 SELECT endpoints.name, endpoints.spec FROM endpoints
 WHERE name IN (SELECT handler FROM jobs WHERE state IN {JOB_OPEN})
    OR name IN (SELECT handler_then FROM jobs WHERE state IN {JOB_OPEN})

@@ -1,14 +1,11 @@
--- Pruning: ended jobs that are older than their owner keeps them, and the archives of those that were deleted.
+-- Pruning: ended jobs that are too old or too many, and the archives of deleted jobs.
 
 -- name: owner_after
 -- The next owner who has ended jobs, by one probe of the index. Jobs that are being deleted have the empty owner.
 SELECT min(owner) AS owner FROM jobs WHERE finished_at IS NOT NULL AND owner > :after;
 
--- name: prune_now
-SELECT {now} AS now;
-
 -- name: newest_beyond
--- The newest of an owner's ended jobs after the first so many.
+-- The newest of an owner's ended jobs behind the :keep newest ones.
 SELECT finished_at, id FROM jobs WHERE finished_at IS NOT NULL AND owner = :owner
 ORDER BY finished_at DESC, id DESC LIMIT 1 OFFSET :keep;
 

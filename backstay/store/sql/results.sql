@@ -1,8 +1,8 @@
 -- The results of a job and its copies, page by page.
 
 -- name: results_page
--- A job's ended items in the order they were submitted, with their last attempt, from a cursor on. Every table has the
--- span: PostgreSQL would merge them otherwise, reading the bodies of all earlier jobs on the way.
+-- A job's ended items in the order they were submitted, with their last attempt, from a cursor on. The span is given for
+-- every table: otherwise PostgreSQL would merge them, and read the bodies of all earlier jobs on the way.
 SELECT {columns ResultRow of items, attempts.message AS message, attempts.result AS result,
     attempts.provider_status AS provider_status,
     requests.body AS body, 0 AS expired}
@@ -27,7 +27,7 @@ LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fen
 WHERE items.state IN {ITEM_ENDED} ORDER BY items.id;
 
 -- name: costs_of
--- What all attempts of some items cost together, as far as it is known.
+-- The known cost of all attempts of some items.
 SELECT batch.id AS id,
     (SELECT CAST(sum(attempts.cost_micros) AS bigint) FROM attempts WHERE attempts.item_id = batch.id) AS cost_micros
 FROM {batch(id bigint)};
@@ -38,7 +38,7 @@ SELECT {columns ItemRequest of items, requests.body AS body}
 FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN requests ON requests.item_id = items.id;
 
 -- name: usage_of
--- What all attempts of some items used together; `unpriced` are those that used something at an unknown price.
+-- The usage of all attempts of some items; `unpriced` counts attempts whose usage has an unknown price.
 SELECT batch.id AS item_id,
     (SELECT CAST(sum(attempts.input_tokens) AS bigint) FROM attempts WHERE attempts.item_id = batch.id) AS input_tokens,
     (SELECT CAST(sum(attempts.output_tokens) AS bigint) FROM attempts WHERE attempts.item_id = batch.id) AS output_tokens,

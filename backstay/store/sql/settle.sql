@@ -1,15 +1,15 @@
--- How items leave their holder, and how their jobs end.
+-- Settlements: how items leave their worker, and how their jobs end.
 
 -- name: settle_items
 -- Settles claimed items with the same outcome. Guarded by state and fence: an item missing from the answer was lost.
--- The state is compared inside CASE, where PostgreSQL cannot guess how many rows that leaves. It would guess from old
--- statistics that hardly any item is leased, and join every leased item, or every item, with every row of the batch, where
--- one probe of the primary key for each row is meant.
--- A worker that has given an item up holds no lease: the same settlement, sent again because its answer was lost, changes nothing.
+-- The state is compared inside CASE, so that PostgreSQL cannot estimate how many rows match. From old statistics it would
+-- estimate that hardly any item is leased, and join every leased item, or every item, with every row of the batch, instead
+-- of one probe of the primary key for each row.
+-- After a settlement the item has no lease. So the same settlement, sent again because its answer was lost, changes nothing.
 UPDATE items SET
     state = :state,
     handler = coalesce(CAST(:handler_next AS text), items.handler),
-    -- Another handler costs otherwise, unless it makes the same request elsewhere: then the cost covers that, and its time starts.
+    -- Another handler has another cost, unless it sends the same request elsewhere: then the cost covers that, and its time starts.
     cost_micros = CASE WHEN {same_cost} THEN items.cost_micros END,
     tokens = CASE WHEN {same_cost} THEN items.tokens ELSE 0 END,
     output_tokens = CASE WHEN {same_cost} THEN items.output_tokens ELSE 0 END,
@@ -33,14 +33,14 @@ WHERE items.id = batch.id AND items.fence = batch.fence AND {settled_guard}
 RETURNING {columns FencedItem of items};
 
 -- name: hand_over
--- Items that are queued for one handler go to another, which costs at most the same.
+-- Queued items of one handler go to another, which costs at most the same.
 UPDATE items SET handler = batch.handler_then
 FROM {batch(id bigint, handler text, handler_then text)}
 WHERE items.id = batch.id AND items.handler = batch.handler AND items.state = 'queued'
 RETURNING items.id;
 
 -- name: join_queue
--- Items that went to another handler take the turns that its queue has reached. Their jobs' keys are widened by that.
+-- Items that went to another handler take the turns that its queue has reached. The caller widens the keys of their jobs.
 UPDATE items SET order_key = batch.turn + (
         SELECT coalesce((SELECT served_key FROM turns WHERE turns.handler = items.handler AND turns.level_key = jobs.level_key), jobs.level_key)
         FROM jobs WHERE jobs.id = items.job_id)
@@ -48,11 +48,11 @@ FROM {batch(id bigint, turn bigint)} WHERE items.id = batch.id
 RETURNING items.job_id, items.order_key;
 
 -- name: lock_moved
--- Before some of them are changed one by one: rows of jobs are locked in order, against deadlocks.
+-- Locks jobs before they are changed one by one: rows of jobs are locked in the order of their ids, against deadlocks.
 SELECT id FROM jobs WHERE id IN (SELECT id FROM {batch(id bigint)}) ORDER BY id {for_update};
 
 -- name: widen_keys
--- Some items of a job were given new places in the queue.
+-- Widens the key range of a job, some of whose items got new places in the queue.
 UPDATE jobs SET first_key = CASE WHEN first_key > :low THEN :low ELSE first_key END,
     last_key = CASE WHEN last_key < :high THEN :high ELSE last_key END
 WHERE id = :job_id;
@@ -63,10 +63,10 @@ INSERT INTO events (subject, at, act, detail)
 SELECT subject, {now}, act, detail FROM {batch(subject text, act text, detail text)};
 
 -- name: count_items
--- Moves the jobs' counters with their items, in the same transaction, and ends a job with its last item.
--- Rows are locked in order, against deadlocks. The sums are of the row being updated: what a statement read before it
--- waited for a lock is stale, and written back it would undo another worker's count. What handlers and replies report
--- adds up to a bound at most: a sum that is too large for the database would keep the items of everyone from being settled.
+-- Updates the jobs' counters in the transaction of their items, and ends a job with its last item. Rows are locked in the
+-- order of their ids, against deadlocks. The sums use the row that is being updated: values that were read before a wait for
+-- the lock are stale, and writing them would undo another worker's count. Sums that handlers and replies report are limited:
+-- a number too large for the database would keep all items of the group from being settled.
 WITH locked AS MATERIALIZED (
     SELECT id FROM jobs WHERE id IN (SELECT job_id FROM {batch JobCounts})
     ORDER BY id {for_update}
@@ -93,8 +93,8 @@ RETURNING jobs.id, jobs.state, jobs.owner, jobs.handler;
 
 -- name: settle_few.postgres
 -- why: a few items with the same outcome in one round trip: settle_items, their attempts and count_items in one statement.
--- The jobs are taken in the order of their ids, as everywhere. What goes back into the queue is not settled here: it has a
--- hint to tell.
+-- Jobs are locked in the order of their ids, as everywhere. Items that go back into the queue are not settled here, because
+-- they need a hint.
 WITH few AS MATERIALIZED (
     SELECT * FROM {batch SettledAttempt}
 ), settled AS (

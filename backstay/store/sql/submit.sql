@@ -1,4 +1,4 @@
--- How jobs and items come in.
+-- Submissions: new jobs and items.
 
 -- name: create_job
 -- A new job, or nothing when the owner has used this idempotency key before.
@@ -66,13 +66,14 @@ WHERE owner = :owner AND idempotency_key = :idempotency_key AND sealed = 0 AND s
 RETURNING id;
 
 -- name: release_key
--- The key of a unique job stands for it no longer: its period is over, or the job was cancelled.
+-- Releases the key of a unique job whose period is over, or that was cancelled.
 UPDATE jobs SET idempotency_key = NULL
 WHERE owner = :owner AND idempotency_key = :idempotency_key
   AND (created_at <= {now} - CAST(:unique_ms AS bigint) OR stop_reason = 'cancel' OR state = 'cancelled');
 
 -- name: take_keys
--- Keys of new items. A key that is not in the answer is known, unless its item was cancelled: that one never ran.
+-- Takes the keys of new items. A key that is not returned belongs to an earlier item. The key of a cancelled item, which
+-- never ran, is taken again.
 INSERT INTO item_keys (owner, handler, key, item_id)
 SELECT :owner, :handler, batch.key, 0 FROM {batch(key text)} WHERE true
 ON CONFLICT (owner, handler, key) DO UPDATE SET item_id = 0
@@ -80,7 +81,8 @@ WHERE (SELECT state FROM items WHERE items.id = item_keys.item_id) = 'cancelled'
 RETURNING item_keys.key;
 
 -- name: name_keys
--- The items of keys just taken. As an upsert, because an UPDATE may be planned to read all keys of the handler for each.
+-- Stores the items of keys that were just taken. An upsert, because PostgreSQL may plan an UPDATE that reads all keys of the
+-- handler for each row.
 INSERT INTO item_keys (owner, handler, key, item_id)
 SELECT :owner, :handler, batch.key, batch.item_id FROM {batch(key text, item_id bigint)} WHERE true
 ON CONFLICT (owner, handler, key) DO UPDATE SET item_id = excluded.item_id;
@@ -90,14 +92,14 @@ UPDATE jobs SET known = known + :known WHERE id = :job_id;
 
 -- name: grow_job
 -- Adds a chunk of items to the counters. No row back: another submitter was faster, or the job has ended.
--- SQLite 3.40 takes no column for NULL inside RETURNING, so the caller looks at waits_for itself.
+-- SQLite 3.40 does not compare a column with NULL inside RETURNING, so the caller checks waits_for itself.
 UPDATE jobs SET total = total + :added, digest = :digest,
     last_key = CASE WHEN last_key < first_key + total + :added THEN first_key + total + :added ELSE last_key END
 WHERE id = :job_id AND total = :expected AND sealed = 0 AND stop_reason IS NULL
 RETURNING id, {now} AS now, owner, waits_for, (SELECT count(*) FROM sinks WHERE name = 'work') AS hinted;
 
 -- name: seal_job
--- Every item is in; a job whose items have all ended by now ends here.
+-- Seals a job: all its items are submitted. If all of them have ended by now, the job ends here.
 UPDATE jobs SET
     sealed = 1,
     {job_end}
@@ -106,13 +108,13 @@ WHERE jobs.id = :job_id AND jobs.sealed = 0
 RETURNING jobs.id, jobs.state;
 
 -- name: add_copies
--- Further custom_ids that get an item's answer; written again after a crash, they are there already.
+-- Further custom_ids that get an item's answer. If they are written again after a crash, nothing changes.
 INSERT INTO copies (item_id, number, custom_id)
 SELECT item_id, number, custom_id FROM {batch(item_id bigint, number bigint, custom_id text)} WHERE true
 ON CONFLICT (item_id, number) DO NOTHING;
 
 -- name: place.postgres
--- Which tables these are: a user's connection may lead to another database, or find other tables of that name. The
+-- Identifies these tables: a user's connection may lead to another database, or find other tables of the same name. The
 -- columns are those of SQLite's pragma.
 SELECT 'main' AS name, current_database() || ' ' || coalesce(CAST(CAST(to_regclass('jobs') AS oid) AS text), '') || ' '
     || (SELECT CAST(oid AS text) FROM pg_database WHERE datname = current_database()) AS file;

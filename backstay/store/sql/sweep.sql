@@ -1,7 +1,7 @@
--- What ends or changes jobs and items because of time: deadlines, job time-outs, moves; and the end of stopped jobs.
+-- Sweeps: changes because of time (deadlines, job time-outs, moves to another handler), and the end of stopped jobs.
 
 -- name: expire_waiting
--- Items past their deadline that no provider task stands for.
+-- Items past their deadline that have no task at a provider.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items
     WHERE deadline_at IS NOT NULL AND state IN {ITEM_OPEN} AND deadline_at <= {now}
@@ -31,7 +31,7 @@ WHERE id {in picked}
 RETURNING {columns EndedItem, {now} AS now};
 
 -- name: stop_overdue_jobs
--- Jobs that ran into their own time limit take no more work.
+-- Stops jobs that exceeded their own time limit.
 WITH picked AS MATERIALIZED (
     SELECT id FROM jobs WHERE state IN ('queued', 'running') AND timeout_at <= {now}
       AND (stop_reason IS NULL OR stop_reason = 'cancel') AND waits_for IS NULL
@@ -47,12 +47,12 @@ SELECT {columns LateJob} FROM jobs
 WHERE move_at IS NOT NULL AND state IN {JOB_OPEN} AND move_at <= {now} ORDER BY move_at LIMIT :n;
 
 -- name: late_among
--- Those of some jobs whose handler's time is over: what comes back then goes straight to the next handler.
+-- Those of some jobs whose handler's time is over: items that come back go directly to the next handler.
 SELECT {columns LateJob} FROM jobs WHERE id IN (SELECT id FROM {batch(id bigint)}) AND move_at IS NOT NULL AND move_at <= {now}
 ORDER BY id;
 
 -- name: move_items
--- A chunk of a late job's waiting items changes hands, at the turn that the queue of the next handler has reached.
+-- Moves a chunk of a late job's waiting items to the next handler, at the turn that its queue has reached.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items WHERE id >= :first AND id < :after AND state = 'queued' AND handler = :handler
     ORDER BY id LIMIT :n {skip_locked}
@@ -70,8 +70,9 @@ SELECT count(*) AS items FROM (
 ) AS ready;
 
 -- name: move_on
--- The next ready items of a handler go to its fallback, which makes the same request elsewhere: all of them, or those whose
--- share of the time is over. What may have been done here is left: a person asked for a look-up first.
+-- Moves the next ready items of a handler to its fallback, which sends the same request elsewhere: all of them, or those
+-- whose share of the time is over. Items that must be looked up first (ask_first) stay, because an earlier call may have
+-- been processed here.
 WITH ready AS MATERIALIZED (
     SELECT id, CASE WHEN :time_shares < 2 OR {share_over} THEN 1 ELSE 0 END AS goes FROM items
     WHERE state = 'queued' AND due_at IS NULL AND handler = :handler AND order_key >= :low AND order_key <= :high
@@ -97,8 +98,8 @@ SELECT id, stop_reason FROM jobs WHERE held = 1 AND stop_reason IS NOT NULL AND 
 UPDATE jobs SET sealed = 1 WHERE id = :job_id AND sealed = 0;
 
 -- name: end_queued
--- A chunk of a stopped job's items that nobody holds. An item whose call may have been done is not cancelled, its outcome
--- is unknown; nor is one that has an answer, if not a whole one.
+-- Ends a chunk of a stopped job's queued items. An item whose call may have been processed is not cancelled: its outcome is
+-- unknown. An item that has an answer with a flaw is not cancelled either.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items WHERE id >= :first AND id < :after AND state = 'queued'
       AND EXISTS (SELECT 1 FROM jobs WHERE jobs.id = :job_id AND jobs.stop_reason = :reason)
@@ -115,7 +116,7 @@ WHERE id {in picked}
 RETURNING {columns EndedItem, {now} AS now};
 
 -- name: show_answers
--- The last answer that an item had, if not a whole one, is shown with the attempt that tells how it ended.
+-- Copies the last answer of an item, one with a flaw, to the attempt that says how the item ended.
 UPDATE attempts SET result = (
     SELECT earlier.result FROM attempts AS earlier
     WHERE earlier.item_id = attempts.item_id AND earlier.fence < attempts.fence AND earlier.result IS NOT NULL
@@ -123,7 +124,7 @@ UPDATE attempts SET result = (
 FROM {batch(item_id bigint, fence bigint)} WHERE attempts.item_id = batch.item_id AND attempts.fence = batch.fence;
 
 -- name: end_submitting
--- A chunk of an overdue job's items that a worker holds: the fence makes the worker's own answer miss.
+-- Ends a chunk of an overdue job's items that a worker holds: the new fence makes the worker's own settlement fail.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items WHERE id >= :first AND id < :after AND state = 'submitting'
       AND EXISTS (SELECT 1 FROM jobs WHERE jobs.id = :job_id AND jobs.stop_reason = :reason)
@@ -136,7 +137,7 @@ WHERE id {in picked}
 RETURNING {columns EndedItem, {now} AS now};
 
 -- name: end_processing
--- A chunk of an overdue job's items that are tasks at the provider.
+-- Ends a chunk of an overdue job's items that are tasks at the provider.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items WHERE id >= :first AND id < :after AND state = 'processing'
       AND EXISTS (SELECT 1 FROM jobs WHERE jobs.id = :job_id AND jobs.stop_reason = :reason)
@@ -149,7 +150,7 @@ WHERE id {in picked}
 RETURNING {columns EndedItem, {now} AS now};
 
 -- name: end_if_over
--- A stopped job with nothing left ends.
+-- Ends a stopped job that has no items left to end.
 UPDATE jobs SET
     {job_end}
 FROM {nothing_moved}
@@ -157,8 +158,8 @@ WHERE jobs.id = :job_id AND jobs.stop_reason IS NOT NULL AND jobs.finished_at IS
 RETURNING jobs.id, jobs.state;
 
 -- name: poll_soon
--- A cancelled job's provider tasks are looked at now, to be cancelled there; not those that a poller is asking about, nor
--- those that are due soon anyway, such as all that were looked at since the cancel.
+-- Makes a cancelled job's tasks due now, so that they are cancelled at the provider. Not tasks that a poller is asking
+-- about, nor those that are due soon anyway, such as tasks that were polled since the cancel.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items WHERE id >= :first AND id < :after AND state = 'processing' AND due_at > {now} + :poll_ms
       AND leased_by IS NULL

@@ -1,4 +1,4 @@
--- Messages to the outside: events (outbox), who is notified (webhooks), and each notification (deliveries).
+-- Webhooks: the events (outbox), the URLs that get them (webhooks), and each notification (deliveries).
 
 -- name: add_webhook
 -- Not beyond the number that an owner may have. The same id again is the same webhook.
@@ -17,7 +17,7 @@ SELECT {columns Webhook}
 FROM webhooks WHERE owner = :owner AND deleted_at IS NULL ORDER BY id LIMIT :n;
 
 -- name: change_webhook
--- What is not given stays as it is. A webhook that is enabled again starts without earlier failures.
+-- Values that are NULL change nothing. A webhook that is enabled again starts without earlier failures.
 UPDATE webhooks SET
     name = coalesce(CAST(:name AS text), name), url = coalesce(CAST(:url AS text), url),
     events = coalesce(CAST(:events AS text), events), updated_at = {now},
@@ -79,8 +79,8 @@ ON CONFLICT (webhook_id, event_id) DO NOTHING
 RETURNING id;
 
 -- name: waiting_webhooks
--- Webhooks with a waiting delivery, from an id on in order, and when it is due. Each costs two looks into an
--- index, however much waits for it.
+-- Webhooks with a waiting delivery, in the order of their ids, and when it is due. Each costs two looks into an index,
+-- however many deliveries wait.
 WITH RECURSIVE waiting(id, looked) AS (
     SELECT min(webhook_id), 1 FROM deliveries WHERE due_at IS NOT NULL AND webhook_id > CAST(:past AS text)
     UNION ALL
@@ -92,8 +92,8 @@ SELECT waiting.id, (SELECT min(due_at) FROM deliveries WHERE webhook_id = waitin
 FROM waiting WHERE waiting.id IS NOT NULL;
 
 -- name: claim_deliveries
--- For each of these webhooks what has been due for longest. The later due_at is the lease, and the number of the try is its
--- fence.
+-- For each of these webhooks, the delivery that has been due for longest. The later due_at is the lease, and the number of
+-- the try is its fence.
 WITH picked AS MATERIALIZED (
     SELECT (SELECT id FROM deliveries WHERE webhook_id = batch.webhook AND due_at IS NOT NULL AND due_at <= {now}
             ORDER BY due_at LIMIT 1 {skip_locked}) AS id
@@ -136,7 +136,7 @@ WHERE id = :delivery AND webhook_id = :id AND owner = :owner AND due_at IS NULL
 RETURNING id;
 
 -- name: resend_failed
--- A chunk of what was given up.
+-- A chunk of the deliveries that were given up.
 UPDATE deliveries SET due_at = {now}, tries = 0, given_up_at = NULL
 WHERE id IN (SELECT id FROM deliveries WHERE webhook_id = :id AND owner = :owner AND given_up_at IS NOT NULL AND due_at IS NULL
              ORDER BY id LIMIT :n) AND due_at IS NULL

@@ -9,7 +9,7 @@ VALUES (:id, :host, :pid, :place, :handlers, {now}, {now});
 SELECT id, pid FROM workers WHERE place = :place AND stopped_at IS NULL AND id <> :id;
 
 -- name: end_dead_leases
--- A dead worker's leases end now: nobody is left to extend or to use them.
+-- Ends the leases of a dead worker now.
 UPDATE items SET lease_expires_at = {now}
 WHERE state = 'submitting' AND lease_expires_at > {now} AND leased_by LIKE :claims;
 
@@ -20,14 +20,14 @@ UPDATE workers SET seen_at = {now} WHERE id = :id;
 UPDATE workers SET seen_at = {now}, stopped_at = {now} WHERE id = :id;
 
 -- name: forget_workers
--- Workers that have been silent for long.
+-- Deletes workers that have been silent for a long time.
 DELETE FROM workers WHERE seen_at < {now} - :age_ms;
 
 -- name: workers
 SELECT {columns WorkerView, {now} AS now, handlers AS providers} FROM workers ORDER BY seen_at DESC LIMIT :n;
 
 -- name: leases_held
--- Who holds leases that are not over, by worker: a claim's name is its worker's and a number. Bounded.
+-- The valid leases, by worker: the name of a claim is the worker's name and a number. Bounded.
 SELECT {columns HeldLeases of held, coalesce(workers.host, '?') AS host, coalesce(workers.pid, 0) AS pid,
        coalesce(workers.place, '') AS place,
        CASE WHEN workers.id IS NULL OR workers.stopped_at IS NOT NULL THEN 1 ELSE 0 END AS stopped, {now} AS now}
@@ -39,7 +39,7 @@ LEFT JOIN workers ON workers.id = held.worker
 ORDER BY held.worker;
 
 -- name: leases
--- What is being sent now, by handler and by whose claim. As many rows at most as there are leases.
+-- The items that are being sent now, by handler and claim. There are at most as many rows as leases.
 SELECT {columns Lease, count(*) AS items} FROM (
     SELECT handler, leased_by FROM items WHERE state = 'submitting' AND lease_expires_at > {now}
     ORDER BY lease_expires_at LIMIT :n) AS held
@@ -65,8 +65,8 @@ UPDATE invocations SET ended_at = {now}, error = :error WHERE id = :id;
 DELETE FROM invocations WHERE begun_at < {now} - CAST(:age_ms AS bigint);
 
 -- name: invocations_lately
--- Those of the last while: all, the chains they make, how many of these were at their longest with work left, and how
--- many failed. One that neither ended nor can be running any more was killed, and failed as well.
+-- Recent ticks: how many, their chains, the chains that reached the depth limit with work left, and failures. A tick that
+-- has not ended and cannot be running any more was killed, and counts as failed.
 SELECT {columns RecentTicks, count(*) AS ticks, CAST(coalesce(sum(CASE WHEN depth = 0 THEN 1 ELSE 0 END), 0) AS bigint) AS chains,
     CAST(coalesce(sum(was_full), 0) AS bigint) AS chains_full,
     CAST(coalesce(sum(CASE WHEN error IS NOT NULL OR (ended_at IS NULL AND ends_by < {now}) THEN 1 ELSE 0 END), 0) AS bigint)

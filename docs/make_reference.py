@@ -191,7 +191,7 @@ def errors_page() -> str:
     ]
     exits = table(("code", "means"), [(str(code), means) for code, means in EXIT_CODES.items()])
     return (
-        f"# Errors and exit codes\n\n{WRITTEN}\n\n## Of an item\n\nTen codes, and no other. "
+        f"# Errors and exit codes\n\n{WRITTEN}\n\n## Of an item\n\nThese are all codes. "
         f"[The library](library.md#what-a-handler-may-raise) says what leads to which.\n\n{codes}\n"
         f"## Exit codes\n\n{exits}\n## Exceptions\n\n"
         f"{table(('exception', 'exit code', 'says', 'and what to do'), rows)}\n"

@@ -42,7 +42,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Callback:
-    """One message, as it is kept: `body` is its JSON again, in plain ASCII."""
+    """One message, as it is stored: `body` is its JSON in plain ASCII."""
 
     kind: Kind
     body: str

@@ -22,7 +22,7 @@ def show_money(micros: int) -> str:
 
 
 def show_ceiling(micros: int) -> str:
-    """With all digits: $5.00, $0.00408."""
+    """The sum with all digits: $5.00, $0.00408."""
     dollars, rest = divmod(micros, MICROS_PER_DOLLAR)
     cents, finer = f"{rest:06}"[:2], f"{rest:06}"[2:].rstrip("0")
     return f"${dollars:,}.{cents}{finer}"

@@ -31,7 +31,7 @@ from backstay.core.display import NextCommand, Sentence
 
 
 class ErrorCode(StrEnum):
-    """The ten public error codes; there are no others."""
+    """The public error codes; there are no others."""
 
     NOT_PDF = "NOT_PDF"
     TOO_LARGE = "TOO_LARGE"

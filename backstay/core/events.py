@@ -1,4 +1,4 @@
-"""What happened, as values. The engine emits them; logs, metrics and tests listen."""
+"""Events: records of what happened. The engine emits them; logs, metrics and tests listen."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

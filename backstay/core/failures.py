@@ -1,4 +1,4 @@
-"""Failures: ten public codes, six kinds, and one line of text that is safe to show.
+"""Failures: a public code, a kind, and one line of text that is safe to show.
 
 | status           | code       | kind           | why                                                        |
 |------------------|------------|----------------|------------------------------------------------------------|
@@ -105,7 +105,7 @@ _REQUEST: Final = re.compile(
     re.IGNORECASE,
 )
 
-# Finer codes for internal use; each is shown as one of the ten.
+# Finer codes for internal use; each is shown as one of the public codes.
 INNER_CODES: Final[Mapping[str, ErrorCode]] = MappingProxyType(
     {
         **{code.value: code for code in ErrorCode},

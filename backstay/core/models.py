@@ -141,7 +141,7 @@ class Settlement(NamedTuple):
     error_code: str | None = None
     timed_out: int = 0
     progress: int | None = None
-    flaw: str | None = None  # what is wrong with its end, beyond the state
+    flaw: str | None = None  # a flaw of its result, beyond the state
     attempt: Attempt | None = None
     act: Act | None = None
     detail: str | None = None

@@ -160,8 +160,9 @@ def fall_back(item: Claimed, outcome: Outcome, terms: Terms, settlement: Settlem
 
 
 def _is_final_failure(item: Claimed, outcome: Outcome, terms: Terms, settlement: Settlement, now_ms: int) -> bool:
-    """Not if a time limit ended the item, unless only its time at this provider is over. Not if its job was cancelled,
-    if the item may have killed its workers, or if it may have been paid and must not be sent twice."""
+    """Whether the settlement is a final failure. Not if a time limit ended the item, unless only its time at this
+    provider is over. Not if its job was cancelled, if the item may have killed its workers, or if it may have been paid
+    and must not be sent twice."""
     if settlement.state is not ItemState.FAILED:
         return False
     if settlement.timed_out and (terms.time_shares == 0 or is_past_deadline(item.deadline_at, now_ms + 1)):

@@ -267,7 +267,7 @@ def _requests(pace: Pace) -> _Limit | None:
 
 
 def _token_limits(pace: Pace) -> list[tuple[_Limit | None, int]]:
-    """Of all tokens, of input and of output, each with the moment up to which its shares are taken."""
+    """The limits of all tokens, of input and of output, each with the time up to which its shares are taken."""
     counts = (pace.tokens_per_minute, pace.input_tokens_per_minute, pace.output_tokens_per_minute)
     limits = [None if count is None else _Limit(count, _window_micros(MINUTE_MS)) for count in counts]
     return list(zip(limits, (pace.tokens_at, pace.input_at, pace.output_at), strict=True))

@@ -46,7 +46,7 @@ class Standing:
     job_short: bool = False  # the job's next item does not fit under its ceiling
     shared_budget: Budget | None = None  # or under this one, which it shares with other jobs
     timeout_at: int | None = None  # when its job fails
-    live_workers: int = 0  # that run its handler
+    live_workers: int = 0  # workers that run its handler
     is_request: bool = False  # an LLM request of a run: its worker needs no application
     ahead: int = 0
     waits_for: tuple[str, ...] | None = None  # the jobs that must end before its job starts

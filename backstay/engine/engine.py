@@ -33,7 +33,7 @@ OWN_CALLS_MAX = 10_000  # at once, of a handler that declares limits, by all wor
 
 
 class Engine:
-    """One life: start, stop. `claim_once` takes and starts what there is room for."""
+    """One life: start, stop. `claim_once` claims and starts as many items as there is room for."""
 
     def __init__(
         self, parts: Parts, concurrency: int, open_store: OpenStore | None = None, hints: Hints | None = None
@@ -286,7 +286,7 @@ class Engine:
 
 
 def _weight(handler: Handler, body: str) -> tuple[int, int]:
-    """What a call of this item costs at most, and its tokens."""
+    """The most that a call of this item costs, and its tokens."""
     try:
         return handler.rules.calls.weigh(body)
     except Exception:  # an error in the user's function; the run of this item fails with the same error

@@ -45,7 +45,7 @@ class FirstReplies:
 
     @property
     def enough(self) -> bool:
-        """Whether so many were refused that nothing more should be sent until the calls under way have ended."""
+        """Whether enough were refused: then nothing more should be sent until the calls under way have ended."""
         if self.over or self.refusal is None:
             return False
         by_text = self.refusal.provider_status in _STATUSES_BY_TEXT

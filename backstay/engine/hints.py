@@ -100,7 +100,7 @@ class CoveredMessages(NamedTuple, Generic[M]):
     """Messages whose items have all been in committed claims."""
 
     served: list[M]
-    missed: list[M]  # of which no claim has won a single item
+    missed: list[M]  # messages of which no claim has won an item
 
 
 class HeldMessages(Generic[M]):

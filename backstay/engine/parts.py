@@ -1,4 +1,4 @@
-"""What the parts of the engine share: store, handlers, limits, time and the bus; and the items that this worker holds,
+"""The parts that the whole engine uses: store, handlers, limits, clock and bus; and the items that this worker holds,
 with the thread that extends their leases."""
 
 import asyncio
@@ -57,7 +57,7 @@ class Parts:
     tasks: Tasks
     bus: Bus
     worker: str  # this incarnation's name
-    place: str = ""  # the machine on which its process id is valid; empty: nobody can tell whether it is alive
+    place: str = ""  # the machine of its process id; empty: others cannot check whether it is alive
     policies: Mapping[str, RetryPolicy] = field(default_factory=lambda: NAMED)  # by the name that a job chooses
     owner: str = "local"  # of the schedules in its code
     only_job: int | None = None  # the one job whose items it sends; lost ones of any job are rescued and polled
@@ -179,7 +179,7 @@ class Cut(StrEnum):
 
 
 class Flight:
-    """One claimed item on its way."""
+    """The run of one claimed item."""
 
     __slots__ = ("begun", "context", "cut", "ends", "item", "plan", "probe", "started", "stopping", "task")
 
@@ -209,7 +209,7 @@ class Flight:
             self.cut_off(Cut.STOPPED)
 
     def cut_off(self, why: Cut) -> None:
-        """Stops the run. A sync handler cannot be stopped: its context says so, and its thread is left alone."""
+        """Stops the run. The thread of a sync handler cannot be stopped: only its context says that it should end."""
         self.cut = why
         self.context.cancelled = True
         self.context.stopped = self.stopping

@@ -40,7 +40,7 @@ class Scheduler:
         self._overdue_at = float("-inf")  # on the steady clock
 
     async def run_once(self) -> int | None:
-        """One pass. Returns in how many milliseconds the next schedule is due, if any is: 0 means now."""
+        """One pass. Returns in how many milliseconds the next schedule is due (0: now), or None if there is none."""
         schedules, handlers = self._parts.store.schedules, [handler.name for handler in self._parts.registry]
         if self._parts.only_job is not None or not handlers:
             return None

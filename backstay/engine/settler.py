@@ -67,7 +67,7 @@ class Settler:
 
     @property
     def full(self) -> bool:
-        """Whether so many settlements wait, or the database refuses them, that nothing more should be claimed."""
+        """Whether nothing more should be claimed, because too many settlements wait or the database refuses them."""
         return len(self._pending) >= BACKLOG_ITEMS_MAX or SETTLE in self._parts.refusals
 
     @property
@@ -157,7 +157,7 @@ class Settler:
             self._parts.emit(Trouble(LATE, str(error)))
 
     async def _one_by_one(self, group: list[Ready]) -> None:
-        """One row that the database refuses must not keep the others from being stored."""
+        """Commits items separately, so that a row that the database refuses does not stop the others."""
         for ready in group:
             await self._commit([ready])
 

@@ -228,7 +228,7 @@ class Sweeper:
         answer: Outcome = CannotAsk()
         if handler.askable:
             ref = client_ref(self._parts.plan(item).job, item)
-            since_ms = 0 if item.ask_first else item.queued_at  # what a person retries may have been sent before
+            since_ms = 0 if item.ask_first else item.queued_at  # a retried item may have been sent earlier
             try:
                 with self._flights.asking([item]):
                     turn = new_call_quota(self._parts.limits)

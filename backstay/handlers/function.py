@@ -145,7 +145,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 P = ParamSpec("P")
-R = TypeVar("R")  # what a call of the function returns
+R = TypeVar("R")  # the return type of the function
 V = TypeVar("V")  # the same, after await
 
 Find = Callable[[str], Awaitable[Any]]
@@ -260,7 +260,7 @@ def gone_wrong(message: str, retryable: bool = True, code: ErrorCode = ErrorCode
 
 
 def _answer(given: Any) -> TaskAnswer:
-    """One bad answer fails only its own item, not the others of the same poll."""
+    """The answer about one task. A value of another type fails only its own item, not the others of the same poll."""
     if isinstance(given, Succeeded | Failed | Skipped | Running):
         return given
     return gone_wrong(f"the method poll returned {type(given).__name__}", retryable=False, code=ErrorCode.UNKNOWN)

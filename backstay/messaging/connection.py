@@ -231,7 +231,7 @@ class Link:
             await means.clock.sleep(wait)
 
     async def _one_connection(self) -> str:
-        """Holds one connection as long as it is good; returns why it no longer is."""
+        """Holds one connection as long as it works; returns why it does not work any more."""
         means, connection = self._means, None
         self._broken = ""
         self._look.clear()

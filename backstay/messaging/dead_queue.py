@@ -28,8 +28,8 @@ from backstay.messaging.messages import (
 from backstay.messaging.queues import QueueDepth, declare, depth_of, read_incoming
 from backstay.messaging.topology import Topology
 
-WINDOW_MESSAGES: Final = 100  # that are moved at a time
-PREFETCH_MESSAGES: Final = 2 * WINDOW_MESSAGES  # in hand at most, whatever the queue holds
+WINDOW_MESSAGES: Final = 100  # moved at a time
+PREFETCH_MESSAGES: Final = 2 * WINDOW_MESSAGES  # held at most, however long the queue is
 ANSWER_SECONDS: Final = 30.0  # for the broker to take or confirm something
 IDLE_SECONDS: Final = 3.0  # without a message, although there should be one: another consumer took it
 CLEARED_TRIES: Final = 20  # until the broker notices that the replay before this one is gone
@@ -38,7 +38,7 @@ BROKER_REASON_HEADER: Final = "x-first-death-reason"
 # The broker would act on these headers when a copy is published, and send it to further queues.
 MEANT_FOR_THE_BROKER: Final = ("CC", "BCC")
 RENAMED: Final = "x-backstay-was-"
-DELIVERY_COUNT_HEADER: Final = "x-delivery-count"  # what a quorum queue says of itself
+DELIVERY_COUNT_HEADER: Final = "x-delivery-count"  # set by a quorum queue
 DEATHS_HEADER: Final = "x-death"  # the broker's own record of what it set aside, and when
 UNDATED_MAX: Final = 10_000  # messages without a time that one look may pass
 CLOCKS_MS_MAX: Final = 86_400_000  # clocks may differ by this; a later time is not valid

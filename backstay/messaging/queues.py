@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class QueueDepth(NamedTuple):
     """The numbers of a queue, as the broker reports them."""
 
-    messages: int  # that are ready; messages that a consumer holds are not counted
+    messages: int  # ready ones; messages that a consumer holds are not counted
     consumers: int
 
 
@@ -118,7 +118,7 @@ async def declare(
 
 
 class BrokerFault(Enum):
-    """What is wrong with an exchange or queue."""
+    """A fault of an exchange or queue."""
 
     MISSING = auto()
     DIFFERENT = auto()  # declared with other arguments than it would be now
@@ -146,7 +146,7 @@ class InspectedPart:
     messages: int | None = None
     consumers: int | None = None
     fault: BrokerFault | None = None
-    difference: str = ""  # what the broker says about a declaration that differs
+    difference: str = ""  # the broker's message about a declaration that differs
 
     @property
     def problem(self) -> str:

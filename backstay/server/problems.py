@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problems with one of the ten codes and a hint, also before a body is read."""
+"""Errors as RFC 9457 problems with one of the public codes and a hint, also before a body is read."""
 
 import asyncio
 from contextlib import suppress

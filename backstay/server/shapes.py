@@ -24,7 +24,7 @@ MOMENT: Final = "milliseconds since 1970, UTC"
 
 
 class ProblemShape(BaseModel):
-    """RFC 9457, with one of the ten codes and what to do about it."""
+    """RFC 9457, with one of the public codes and what to do about it."""
 
     type: str
     title: str

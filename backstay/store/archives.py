@@ -200,7 +200,7 @@ class Archives:
         return bool(await self._db.write(one("drop_archive", {"archive_id": archive.id, "old": archive.blob})))
 
     async def find_kept(self, blobs: Sequence[str]) -> set[str]:
-        """Those of the files that hold the only copy of something."""
+        """The files, of these, that hold the only copy of something."""
         return {row["blob"] for row in await self._db.read(one("blobs_kept", batch=[(blob,) for blob in blobs]))}
 
 

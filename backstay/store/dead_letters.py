@@ -17,7 +17,7 @@ from backstay.store.outbox import hint_queued
 from backstay.store.queries import Ask, Script, one, record
 from backstay.store.settle import count_flaws, widen_keys
 
-JOBS_MAX: Final = 100  # that one page reads
+JOBS_MAX: Final = 100  # read by one page
 LOOKED_MAX: Final = 20_000  # failed items that one page reads
 GROUPED_MAX: Final = 10_000
 CHUNK_ITEMS: Final = 2_000
@@ -154,7 +154,7 @@ def letters_page(
 
 
 def chosen_items(owner: str, wanted: LetterFilter, ids: Sequence[int]) -> Script[list[FailedItem]]:
-    """Those of the items that the owner may retry."""
+    """The items, of these, that the owner may retry."""
     items: list[FailedItem] = yield Ask(
         "failed_items_of", {"owner": owner, **wanted._asdict()}, [(one,) for one in ids]
     )
@@ -174,8 +174,8 @@ _PAID: Final = "; an earlier call may have been processed and paid"
 
 
 class ReplayRequest(NamedTuple):
-    """Who replays, and how many items per second come back; without a rate, all at once. `expected`: how many were
-    counted before."""
+    """The person who replays, and how many items per second come back; without a rate, all at once. `expected`: how
+    many were counted before."""
 
     who: str
     rate: float | None = None

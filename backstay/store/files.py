@@ -159,7 +159,7 @@ def source_of(body: str) -> str | None:
 
 
 def with_sources(owner: str, items: Sequence[int]) -> Script[set[int]]:
-    """Those of the items that need no source file, or whose source file still exists."""
+    """The items, of these, that need no source file, or whose source file still exists."""
     bodies = yield Ask("bodies_with_sources", batch=[(item,) for item in items])
     if not bodies:
         return set(items)

@@ -182,7 +182,7 @@ def _open(job: WaitingJob) -> OpenJob:
 
 
 def _finish(job: WaitingJob, items: int) -> Script[LinkStep]:
-    """All results are taken: the job is complete."""
+    """Completes the job: all results are taken."""
     if job.total + items == 0:
         return (yield from _give_up(job.id, "the jobs that it waited for have no results for it"))
     yield Ask("end_wait", {"job_id": job.id})

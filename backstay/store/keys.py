@@ -19,7 +19,7 @@ _FORM: Final = re.compile(r"bks_([0-9a-f]{12})_([0-9A-Za-z_-]{43})")
 
 
 class Role(StrEnum):
-    """What a key may do; each role includes the rights of those before it."""
+    """The rights of a key; each role includes the rights of those before it."""
 
     READ = "read"
     WRITE = "write"

@@ -185,7 +185,7 @@ class Measures:
         return [Step(minute, sum_measures(measures)) for minute, measures in found.items()]
 
     async def spending(self, minutes: int) -> list[ProviderSpending]:
-        """Of all owners, in the last minutes."""
+        """The spending of all owners in the last minutes, by provider."""
         return await self._db.read(one("spending", {"minutes": minutes}))
 
     async def by_provider(self, owner: str, since_minute: int) -> dict[str, Measure]:

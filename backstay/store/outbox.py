@@ -22,7 +22,7 @@ ITEM_FAILED: Final = "item.failed"
 EVENT_ITEMS_MAX: Final = 100  # in one event
 NOTICES_READ: Final = 5_000  # by one look
 NOTICES_TOLD: Final = 2_000  # reported by one transaction
-NOTICE_WAIT_MS: Final = 5_000  # that a failed item waits for others of its job
+NOTICE_WAIT_MS: Final = 5_000  # how long a failed item waits for others of its job
 TOPIC: Final = r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*"
 TOPIC_CHARACTERS_MAX: Final = 100
 MESSAGE_BYTES_MAX: Final = 65_536
@@ -65,7 +65,7 @@ class Lag(NamedTuple):
 
 
 class Outbox:
-    """What relays do with the messages of a sink. Any number of relays may run at once."""
+    """Publishes, claims and marks messages. Any number of relays may run at once."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -317,7 +317,7 @@ class NewMessage(NamedTuple):
 
 
 class _Alike(NamedTuple):
-    """What the items of one hint have in common."""
+    """The common fields of the items of one hint."""
 
     owner: str
     handler: str

@@ -29,7 +29,7 @@ class ResultRow(NamedTuple):
     flaw: str | None = None
     provider_status: int | None = None  # of the reply that `result` holds, if there was one
     expired: bool = False  # its deadline ended it; for the error file of a batch
-    handler: str = ""  # that it ended with
+    handler: str = ""  # its last handler
 
     @property
     def characters(self) -> int:
@@ -68,7 +68,7 @@ def _usage(row: Mapping[str, Any]) -> ItemUsage:
 
 
 def rows_next(n: int, lengths: Sequence[int]) -> int:
-    """How many rows to read after a page of `n` rows with so many characters."""
+    """How many rows to read next, after a page of `n` rows whose texts have these lengths."""
     return min(max(READ_CHARACTERS * len(lengths) // max(sum(lengths), 1), 1), n * 2, ROWS_MAX)
 
 

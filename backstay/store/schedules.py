@@ -13,7 +13,7 @@ from backstay.store.queries import Ask, Script, one, record
 from backstay.store.submissions import Chunk, NewJob, open_job
 
 SCHEDULES_MAX: Final = 10_000  # of one owner
-DUE_MAX: Final = 100  # that one look reads
+DUE_MAX: Final = 100  # read by one look
 _NO_NAME: Final = ""  # comes before all names
 
 

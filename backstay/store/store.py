@@ -90,5 +90,5 @@ class Store:
         return self._place
 
     async def inside(self, connection: object, clock: Clock) -> "Store":
-        """The same store on a user's connection: what it writes is there when the user commits."""
+        """The same store on a user's connection: its changes are visible when the user commits."""
         return Store(await use_connection(connection, self._db, clock, await self.place(), self._checked))

@@ -40,7 +40,7 @@ def waits_at(job_id: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """What a submitter specifies for a job, before its items."""
+    """The options of a new job, before its items."""
 
     handler: str
     owner: str
@@ -363,6 +363,6 @@ def _read_exactly(text: str) -> object:
 
 
 def check_same(job: OpenJob, digest: str) -> None:
-    """The same key must mean the same items."""
+    """Raises if the job of an idempotency key has other items."""
     if job.digest != digest:
         raise IdempotencyConflict(f"this idempotency key belongs to job {job.id}, which has different items")

@@ -57,7 +57,7 @@ class Relief(NamedTuple):
     handler: str
     handler_next: str
     detail: str  # why, for the timelines
-    time_shares: int = 0  # only items whose share of the time is over: of so many shares, the first; 0: all
+    time_shares: int = 0  # only items whose first share of the time is over, of this number of shares; 0: all items
     only_job: int | None = None  # only items of this job
 
 

@@ -275,7 +275,7 @@ def _create_deliveries() -> Script[int]:
 
 def _claim(n: int, busy: frozenset[str], past: str) -> Script[tuple[list[DueDelivery], str]]:
     ready, end = yield from _ready(busy, past)
-    if not ready and past and not end:  # that was the rest of a round
+    if not ready and past and not end:  # the end of the list: start again from its beginning
         ready, end = yield from _ready(busy, "")
     if not ready:
         return [], end
@@ -291,9 +291,8 @@ def _ready(busy: frozenset[str], past: str) -> Script[tuple[list[str], str]]:
 
 
 def _settle(due: DueDelivery, result: DeliveryResult) -> Script[bool]:
-    values = {"told": int(result.delivered), "delay_ms": result.delay_ms}
-    values |= {"answered": result.status, "error": result.error}
-    if not (yield Ask("settle_delivery", {"delivery": due.id, "tries": due.tries, **values})):
+    values = {"told": int(result.delivered), "delay_ms": result.delay_ms, "answered": result.status}
+    if not (yield Ask("settle_delivery", {"delivery": due.id, "tries": due.tries, **values, "error": result.error})):
         return False  # another process has claimed it since
     yield Ask("mark_webhook", {"id": due.webhook_id, "failed": int(not result.delivered)})
     if result.delivered:

@@ -9,7 +9,7 @@ import pytest
 from backstay.core.events import MessageSetAside, Trouble
 from backstay.core.ids import item_id
 from backstay.messaging.broker import Broker
-from backstay.messaging.consumer import Consumer, Known
+from backstay.messaging.consumer import Consumer, FindItems
 from backstay.messaging.messages import REASON_HEADER
 from backstay.messaging.topology import Topology
 from tests.messaging.rig import Bystander, Scene, raw, ready, until, work
@@ -34,7 +34,7 @@ async def known(items: Sequence[int]) -> set[int]:
 
 @asynccontextmanager
 async def consuming(
-    scene: Scene, concurrency: int = 10, known: Known = known
+    scene: Scene, concurrency: int = 10, known: FindItems = known
 ) -> AsyncIterator[tuple[Broker, Consumer]]:
     async with scene.broker() as broker:
         consumer = Consumer(broker, lambda: ["ocr"], concurrency, known)

@@ -18,7 +18,7 @@ Shared = tuple[tuple[str, Any], ...]
 
 
 class ItemChange(NamedTuple):
-    """What a statement does to the items whose rows it returns. A state that is None is in its values or its rows."""
+    """The change that a statement makes to the items that it returns. A state of None is in its values or its rows."""
 
     reason: str
     was: ItemState | None = None
@@ -55,7 +55,7 @@ def changed_items(asked: Ask, rows: list[Any]) -> Iterator[tuple[tuple[int, str,
 
 
 def _field(row: Any, name: str) -> Any:
-    """Of a record, or of a row that is read by name."""
+    """A field of a record, or of a row that is read by name."""
     return getattr(row, name) if hasattr(row, "_fields") else row[name]
 
 

@@ -233,7 +233,7 @@ CONNECT_SECONDS: Final = 10
 
 class Pooling(NamedTuple):
     connections_max: int  # for everyone but superusers
-    connections: int  # that are open now
+    connections: int  # open now
     pooled: bool  # the server process that answers is not the one of the connection
     by_transaction: bool  # two connections were answered by the same server process
 

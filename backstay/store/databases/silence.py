@@ -46,7 +46,7 @@ class BytesMoved(NamedTuple):
 
 
 class Activity(NamedTuple):
-    """What PostgreSQL does for a connection, and since when."""
+    """The activity of PostgreSQL for a connection, and since when."""
 
     state: str | None = None  # None: PostgreSQL does not know the connection, or could not be asked
     waits_for: str | None = None

@@ -102,7 +102,7 @@ class UserConnection:
             await self.write(one("wake_workers"))
 
     async def listen(self, wake: Callable[[], None]) -> None:
-        """Nothing to do: nobody waits for work on a user's connection."""
+        """Nothing to do: no worker runs on a user's connection."""
 
     async def _answer(self, asked: Ask | Load) -> list[Any]:
         if self._failure is not None:

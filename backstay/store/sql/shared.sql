@@ -124,7 +124,7 @@ CASE WHEN items.state = :was AND items.leased_by IS NOT NULL THEN 1 ELSE 0 END <
 (CAST(:handler_next AS text) IS NULL OR :same_request = 1)
 
 -- shared: share_over
--- Of the time until its deadline, an item's provider had its share; so many providers, this one included, share the time.
+-- Whether the first share of the time until an item's deadline is over; :time_shares providers share that time.
 items.queued_at + (items.deadline_at - items.queued_at) / :time_shares <= {now}
 
 -- shared: usable_answer

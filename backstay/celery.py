@@ -33,8 +33,8 @@ from backstay.client import Client
 from backstay.clock import Clock, new_event_loop, wait_for_event
 from backstay.core.errors import BackstayError
 from backstay.core.events import Event, ItemsSettled, LeasesLost, Trouble
-from backstay.engine.hints import HELD_SECONDS_MAX, HeldMessages
 from backstay.core.ids import read_item, show_item
+from backstay.engine.hints import HELD_SECONDS_MAX, HeldMessages
 from backstay.engine.worker import Worker
 from backstay.messaging.messages import Incoming, OutgoingMessage, Poison, read_work
 from backstay.messaging.outbox_relay import relaying_work

@@ -12,7 +12,7 @@ from backstay import Backstay
 from backstay.cli import worker
 from backstay.cli.doctor import Level
 from backstay.cli.doctor.database import judge_lag
-from backstay.engine import supervisor
+from backstay.engine.worker import Orders, Supervisor
 from backstay.messaging.topology import Topology
 from backstay.store.outbox import Lag
 from tests.cli.shell import ROOT, Shell, eventually
@@ -142,13 +142,13 @@ def test_without_the_extra_it_says_what_to_install(sqlite_shell: Shell, monkeypa
 def test_worker_processes_are_told_of_the_broker_by_their_environment(
     sqlite_shell: Shell, monkeypatch: pytest.MonkeyPatch
 ):
-    given: list[supervisor.Orders] = []
+    given: list[Orders] = []
 
-    async def run(self: supervisor.Supervisor) -> int:
+    async def run(self: Supervisor) -> int:
         given.append(self._orders)
         return 0
 
-    monkeypatch.setattr(supervisor.Supervisor, "run", run)
+    monkeypatch.setattr(Supervisor, "run", run)
     sqlite_shell.submit("echo", 1)
     ran = sqlite_shell("worker", "--app", "shop:backstay", "--processes", "2", "--broker", AWAY)
     (orders,) = given

@@ -48,7 +48,7 @@ def test_a_name_that_is_gone_is_found(name: str) -> None:
 def test_files_modules_and_their_names_are_known() -> None:
     named = (
         "core/limits.py",
-        "sql/submit.sql",
+        "sql/submissions.sql",
         "engine.gate.judge",
         "store.items.claim",
         "backstay.celery",

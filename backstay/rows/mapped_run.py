@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from backstay.client import Client
 from backstay.clock import collect_rarely
+from backstay.core.display import show_count
 from backstay.core.errors import RequestsRefused, UsageError
 from backstay.core.events import Event, ItemsSettled
 from backstay.core.ids import job_of, position_of
@@ -146,7 +147,8 @@ def _refuse_bad_rows(surveyed: FileSurvey, terms: MapTerms, source: RowSource) -
         return
     bad = surveyed.bad[0]
     row = (bad.line - 1) // terms.samples + 1
-    more = f" ({surveyed.bad_count - 1:,} more rows are wrong)" if surveyed.bad_count > 1 else ""
+    others = surveyed.bad_count - 1
+    more = f" ({show_count(others, 'more row')} {'is' if others == 1 else 'are'} wrong)" if others else ""
     reason = bad.reason.replace("custom_id", "id").replace(" of line ", " of row ")
     hint = "fill the value in, leave the row out, or give nulls=''" if "has no value" in reason else "nothing was sent"
     colon = ":" if reason.startswith("column ") else ""

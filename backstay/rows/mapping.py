@@ -85,7 +85,7 @@ async def amap(rows: Rows, prompt: Prompt, *, schema: Any = None, **options: Unp
         run.stop()
         raise
     finally:
-        progress.close()
+        progress.close(run.view)
     return await asyncio.to_thread(_finish_results, going.result(), prepared)
 
 
@@ -220,7 +220,7 @@ def _wait(run: MappedRun, going: "Future[T]", progress: ProgressLine) -> T:
         try:
             while not wait_for((going,), LOOK_SECONDS).done:
                 progress.draw(run.view)
-            progress.close()
+            progress.close(run.view)
             break
         except KeyboardInterrupt:
             asked += 1
@@ -263,7 +263,7 @@ def _stream(prepared: PreparedMap, ordered: bool) -> Iterator[Answer[Any]]:
     finally:
         run.stop()
         wait_for((going,))
-        progress.close()
+        progress.close(run.view)
 
 
 def _ready(

@@ -36,6 +36,7 @@ _OTHER_NAMES: Final = {
 }
 _TEXTS: Final = (
     "model",
+    "endpoint",
     "system",
     "provider",
     "base_url",
@@ -62,6 +63,7 @@ class MapOptions(TypedDict, total=False):
     """The keyword options of `map`, `amap`, `imap`, `plan` and `run_file`."""
 
     model: str | None
+    endpoint: str | None
     system: str | None
     max_tokens: int | None
     temperature: float | None
@@ -133,7 +135,7 @@ def read_options(given: MapOptions) -> MapTerms:
     model = _sent_model(given)
     return MapTerms(
         run=_run_options(given, lane),
-        reading=InputOptions(model=model),
+        reading=InputOptions(model=model, endpoint=given.get("endpoint")),
         prompt=PromptOptions(given.get("system"), _body(given), given.get("nulls")),
         samples=_whole("samples", given.get("samples", 1), 1, 1_000),
         sample=None if given.get("sample") is None else _whole("sample", given["sample"], 1, 1_000),

@@ -48,6 +48,7 @@ class LastState:
 
 class Progress(Protocol):
     def draw(self, line: str) -> None: ...
+    def say(self, text: str) -> None: ...
     def close(self) -> None: ...
 
 
@@ -62,6 +63,7 @@ class ProgressLine:
     def draw(self, view: LastState) -> None:
         now = _CLOCK.monotonic()
         state = view.state
+        self._repeat(view)
         if self._shown is None or state is None or now - self._drawn_at < DRAW_SECONDS:
             return
         self._drawn_at = now
@@ -70,11 +72,17 @@ class ProgressLine:
 
     def say(self, text: str) -> None:
         if self._shown is not None:
-            sys.stderr.write(f"\n{text}\n")
+            self._shown.say(text)
 
-    def close(self) -> None:
+    def close(self, view: LastState) -> None:
+        self._repeat(view)
         if self._shown is not None:
             self._shown.close()
+
+    def _repeat(self, view: LastState) -> None:
+        """Says what the run has said: how many answers are known, before the rest is sent."""
+        while view.said:
+            self.say(view.said.pop(0))
 
 
 class TerminalProgress:
@@ -87,6 +95,11 @@ class TerminalProgress:
         sys.stderr.write(f"\r{line[:WIDTH_MAX]:<{self._width}}")
         sys.stderr.flush()
         self._width = min(len(line), WIDTH_MAX)
+
+    def say(self, text: str) -> None:
+        """A line of its own, which stays."""
+        self.close()
+        _write_line(text)
 
     def close(self) -> None:
         if self._width:
@@ -104,8 +117,10 @@ class PlainProgress:
         now = _CLOCK.monotonic()
         if now - self._said_at >= LINE_SECONDS:
             self._said_at = now
-            sys.stderr.write(f"{line}\n")
-            sys.stderr.flush()
+            _write_line(line)
+
+    def say(self, text: str) -> None:
+        _write_line(text)
 
     def close(self) -> None:
         """The lines stay."""
@@ -125,8 +140,16 @@ class NotebookProgress:
         else:
             self._handle.update(shown, raw=True)
 
+    def say(self, text: str) -> None:
+        self._display({"text/plain": text, "text/html": f"<code>{escape(text)}</code>"}, raw=True)
+
     def close(self) -> None:
         """The last line stays."""
+
+
+def _write_line(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def choose_progress(wanted: bool | None) -> ProgressLine:

@@ -110,7 +110,9 @@ class RowPrompt:
                 return texts.messages([prompt])
             case Sequence():
                 return texts.messages(prompt)
-        raise UsageError(f"a prompt cannot be a {type(prompt).__name__}", hint="use a text, messages or a function")
+        name = type(prompt).__name__
+        hint = "use Jinja('…') of backstay" if name == "Template" else "use a text, messages or a function"
+        raise UsageError(f"a prompt cannot be of the type {name}", hint=hint)
 
 
 class _Texts:

@@ -86,7 +86,11 @@ class Results(Sequence[Answer[T]], Generic[T]):
         return page[at - low]
 
     def __iter__(self) -> Iterator[Answer[T]]:
-        return self.pick(range(len(self)))
+        counts: Counter[str] = Counter()
+        for answer in self.pick(range(len(self))):
+            counts[answer.error.kind if answer.error else "reused" if answer.reused else ""] += 1
+            yield answer
+        self._counts = counts
 
     def pick(self, numbers: Sequence[int]) -> Iterator[Answer[T]]:
         """The answers at these places."""
@@ -119,9 +123,9 @@ class Results(Sequence[Answer[T]], Generic[T]):
 
     def _count_by_error(self) -> Counter[str]:
         """Answers by kinds of errors; "" are good, "reused" are good as well."""
-        if self._counts is None:
-            kinds = (each.error.kind if each.error else "reused" if each.reused else "" for each in self)
-            self._counts = Counter(kinds)
+        while self._counts is None:
+            for _ in self:
+                """Whoever has read all answers has counted them."""
         return self._counts
 
     def summary(self) -> MapSummary:

@@ -45,6 +45,28 @@ def test_the_same_call_again_sends_nothing(site: RowSite) -> None:
     assert (site.paid, again.run_id, said(again)) == (3, first.run_id, said(first))
 
 
+def test_one_more_row_costs_one_call_and_it_is_said_before(site: RowSite, capsys: pytest.CaptureFixture[str]) -> None:
+    backstay.map(REVIEWS, "{text}", **site.options)
+    more = backstay.map([*REVIEWS, {"text": "new"}], "{text}", **site.with_options(progress=None))
+    assert "3 of 4 are known; 1 will be sent" in capsys.readouterr().err
+    assert (site.paid, more.summary().reused, len(more.values())) == (4, 3, 4)
+
+
+def test_a_model_may_be_named_as_other_libraries_name_it() -> None:
+    for model in ("openai/gpt-4o-mini", "openai:gpt-4o-mini", "gpt-4o-mini"):
+        assert backstay.plan(REVIEWS, "{text}", model=model).first_request["body"]["model"] == "gpt-4o-mini"
+
+
+def test_an_endpoint_may_be_another_one(site: RowSite) -> None:
+    answers = backstay.map(REVIEWS, "{text}", **site.with_options(endpoint="/v1/responses"))
+    assert said(answers) == ["good", "bad", "so so"]
+    options = site.with_options(endpoint="/v1/embeddings", model="text-embedding-3-small")
+    embedded = backstay.map(REVIEWS, "{text}", **options)[0]
+    assert embedded.ok
+    assert embedded.reply is not None
+    assert embedded.reply["data"][0]["embedding"]
+
+
 def test_another_system_prompt_is_another_request(site: RowSite) -> None:
     backstay.map(REVIEWS, "{text}", **site.options)
     backstay.map(REVIEWS, "{text}", **site.with_options(system="Be brief."))
@@ -314,6 +336,17 @@ def test_the_rows_that_were_tried_are_not_paid_again(site: RowSite, more: dict[s
     options = site.with_options(sample=3, confirm=lambda tried: True, **more)
     assert len(backstay.map([f"{n}" for n in range(10)], "{row}", **options).values()) == 10
     assert site.paid == 10
+
+
+def test_the_cost_of_the_sample_is_part_of_the_budget(site: RowSite) -> None:
+    """One dollar for each row: a budget for four rows is three that are tried, and one more."""
+    site.practice.change(answer_tokens=100)
+    prices = {"price": "0/10000", "max_tokens": 100, "samples": 1}
+    options = site.with_options(**prices, sample=3, confirm=lambda tried: True, budget=4.5)
+    answers = backstay.map([f"{n}" for n in range(10)], "{row}", **options)
+    assert (len(answers) - len(answers.errors), site.paid) == (4, 4)
+    with pytest.raises(UsageError, match="the sample has used the budget"):
+        backstay.map([f"n{n}" for n in range(10)], "{row}", **{**options, "budget": 3.0})
 
 
 def test_the_question_shows_the_cost_and_the_forecast(

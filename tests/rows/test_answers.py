@@ -1,0 +1,48 @@
+"""What a stored reply means for its row."""
+
+import json
+
+import pytest
+
+from backstay.app import Backstay
+from backstay.core.ids import item_id
+from backstay.core.outcomes import Flaw
+from backstay.rows.answers import AnswerReader, AnswerType
+from backstay.rows.sources import open_rows
+from backstay.store.results import ItemUsage, ResultRow
+
+REPLY = {"model": "m", "choices": [{"message": {"content": '{"stars": "many"}'}, "finish_reason": "stop"}]}
+
+
+def reader(schema: object = None) -> AnswerReader[object]:
+    rows = open_rows(["a"])
+    return AnswerReader(lambda: Backstay("sqlite://"), 1, 1, None, (), AnswerType(schema), rows)
+
+
+def ended(flaw: str | None, attempts: int = 1) -> ResultRow:
+    result = json.dumps({"status_code": 200, "body": REPLY})
+    return ResultRow(item_id(1, 0), "succeeded", None, attempts, 0, None, result, "{}", flaw)
+
+
+@pytest.mark.parametrize("flaw", [Flaw.REFUSED, Flaw.FILTERED])
+def test_a_refusal_is_an_error_and_its_text_is_kept(flaw: Flaw) -> None:
+    answer = reader()._answer(0, {"row": "a"}, ended(flaw), None)
+    assert answer.error is not None
+    assert (answer.value, answer.error.kind, answer.error.retryable) == (None, flaw.value, False)
+    assert answer.text == '{"stars": "many"}'
+
+
+@pytest.mark.parametrize(("flaw", "kind"), [(Flaw.TRUNCATED, "truncated"), (None, "invalid")])
+def test_a_text_that_does_not_fit_is_an_error_and_never_a_value(flaw: Flaw | None, kind: str) -> None:
+    schema = {"type": "object", "properties": {"stars": {"type": "integer"}}, "required": ["stars"]}
+    answer = reader(schema)._answer(0, {"row": "a"}, ended(flaw), None)
+    assert answer.error is not None
+    assert (answer.value, answer.error.kind, answer.text) == (None, kind, '{"stars": "many"}')
+
+
+def test_an_answer_of_an_earlier_run_costs_nothing_and_one_without_a_price_is_unknown() -> None:
+    used = ItemUsage(5, 6, 700)
+    assert reader()._answer(0, {}, ended(None), used).cost == 0.0007
+    assert reader()._answer(0, {}, ended(None), None).cost is None
+    earlier = reader()._answer(0, {}, ended(None, attempts=0), used)
+    assert (earlier.cost, earlier.reused, earlier.usage.input_tokens) == (0.0, True, 0)

@@ -1,8 +1,9 @@
-"""`backstay.run_file`, which is `backstay.map` from file to file: the requests of `backstay run`, made of a Parquet
-file and a prompt."""
+"""`backstay.map` as a user calls it: the requests of `backstay run`, made of a Parquet file and a prompt."""
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import sys
 import tempfile
 from pathlib import Path
@@ -18,8 +19,9 @@ import sys
 import backstay
 
 folder, base_url, model, prompt, concurrency = sys.argv[1:]
-backstay.run_file(f"{folder}/rows.parquet", prompt, f"{folder}/results.jsonl", model=model, max_tokens=16,
-                  base_url=base_url, db=f"{folder}/map.db", concurrency=int(concurrency))
+backstay.map(f"{folder}/rows.parquet", prompt, model=model, max_tokens=16,
+             base_url=base_url, db=f"{folder}/map.db", concurrency=int(concurrency))"""
+WITH_TABLE = f"""{PROGRAM}.to_jsonl(folder + "/results.jsonl")
 """
 
 _at = {"base_url": ""}
@@ -31,16 +33,26 @@ def prepare(base_url: str) -> None:
 
 
 def rate(n: int) -> dict[str, float]:
-    """From the start of Python to the end of the table; it must have an answer to every row."""
+    """From the start of Python to its end; there must be an answer to every row."""
+    return measure(n, PROGRAM)
+
+
+def table_rate(n: int) -> dict[str, float]:
+    """The same, with a table of the answers."""
+    return measure(n, WITH_TABLE)
+
+
+def measure(n: int, program: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="map-") as name:
         folder = Path(name)
         write_rows(folder / "rows.parquet", n)
         prompt = TEXT.replace("{number:07d}", "{number}")
         arguments = [name, _at["base_url"], MODEL, prompt, str(CONCURRENCY)]
-        spent = spend([sys.executable, "-c", PROGRAM, *arguments], folder, environment(folder))
-        with (folder / "results.jsonl").open() as table:
-            done = sum(1 for line in table if '"error":null' in line)
-        if (done, lines_of(folder / "results.jsonl")) != (n, n):
+        spent = spend([sys.executable, "-c", program, *arguments], folder, environment(folder))
+        with contextlib.closing(sqlite3.connect(folder / "map.db")) as database:
+            (done,) = database.execute("SELECT succeeded FROM jobs").fetchone()
+        table = folder / "results.jsonl"
+        if done != n or (table.exists() and lines_of(table) != n):
             raise NotMeasured(f"of {n} rows {done} have an answer")
     return spent.figures(n)
 

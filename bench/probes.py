@@ -66,6 +66,7 @@ PROBES = {
     "run-bare-latency": Probe("bench.run_bare", "slow-provider", 40_000, 4_000, "slow_rate", ours=True),
     "run-memory": Probe("bench.run_ours", "provider", 100_000, 10_000, "rate", ours=True, once=True),
     "map": Probe("bench.map_ours", "provider", 20_000, 2_000, "rate", ours=True),
+    "map-table": Probe("bench.map_ours", "provider", 20_000, 2_000, "table_rate", ours=True),
     "map-memory": Probe("bench.map_ours", "provider", 100_000, 10_000, "rate", ours=True, once=True),
     "get-item": Probe("bench.service", "sqlite", 20_000, 2_000, "get_item", ours=True),
     "get-item-bare": Probe("bench.bare_service", "sqlite", 20_000, 2_000, "get_item", ours=True),

@@ -94,6 +94,12 @@ def repeats(ids: Iterable[tuple[str, int]]) -> Iterator[Repeat]:
         yield from map(Repeat._make, rows)
 
 
+def same_text(request: LlmRequest, api: str = DEFAULT_API) -> str:
+    """What two requests have in common that can have the same answer: provider, url, body and metadata."""
+    kept = "" if request.metadata is None else f"\0{request.metadata}"
+    return f"{api}\0{request.url}\0{request.body}{kept}"
+
+
 class Originals:
     """Finds for each request the first one with the same provider, url, body and metadata: both can have the same
     answer. A temporary file remembers them."""
@@ -111,8 +117,7 @@ class Originals:
     def first(self, request: LlmRequest, ordinal: int, api: str = DEFAULT_API) -> int:
         """The ordinal of the first such request to this provider: the given one, if there was none before."""
         # With 16 bytes of a cryptographic hash, two different requests never collide in practice.
-        kept = "" if request.metadata is None else f"\0{request.metadata}"
-        digest = hashlib.blake2b(f"{api}\0{request.url}\0{request.body}{kept}".encode(), digest_size=16).digest()
+        digest = hashlib.blake2b(same_text(request, api).encode(), digest_size=16).digest()
         with _explain_errors():
             (first,) = self._scratch.execute(
                 "INSERT INTO seen VALUES (?, ?) ON CONFLICT DO UPDATE SET ordinal = ordinal RETURNING ordinal",

@@ -7,7 +7,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, Final
 
 from backstay.client import Client
@@ -21,7 +21,7 @@ from backstay.llm.formats import Format, ParsedRequest
 from backstay.llm.intake import FileSurvey, RequestSource, survey
 from backstay.llm.prices import PriceList, given_price
 from backstay.llm.provider import TokenEstimate
-from backstay.llm.repeated_requests import LOOK_UP_REQUESTS, Originals, RequestKeys, sample_of
+from backstay.llm.repeated_requests import LOOK_UP_REQUESTS, Originals, RequestKeys, Suspicion, same_text, sample_of
 from backstay.rows.answers import AnswerError, AnswerReader, AnswerType, TokensUsed
 from backstay.rows.options import MapTerms, in_python, open_app
 from backstay.rows.progress import LastState
@@ -47,26 +47,35 @@ class RequestTally:
         self.clear()
 
     def clear(self) -> None:
-        self.positions: array[int] = array("q")
         self.items = 0
+        self.places: array[int] | None = None  # of the items of the requests, of copies -1 - place; None: no copies
         self.models: set[tuple[str, str | None]] = set()
         self.first: ParsedRequest | None = None
-        self._originals = Originals()
+        self._seen = Suspicion()
 
     def add(self, parsed: ParsedRequest) -> None:
         if self._weighed is not None:
             self._weighed.add(parsed)
         self.first = self.first or parsed
         self.models.add((parsed.api, parsed.model))
-        at = self.items
-        original = self._originals.first(parsed.request, at, parsed.api) if self._dedupe else at
-        self.positions.append(at if original == at else -1 - original)
-        self.items += original == at
+        self.items += 1
+        if self._dedupe:
+            self._seen.add(same_text(parsed.request, parsed.api))
 
-    @property
-    def places(self) -> "array[int] | None":
-        """None if every request has an item of its own."""
-        return None if self.items == len(self.positions) else self.positions
+    def find_copies(self, source: RequestSource) -> None:
+        """Reads the requests once more if some seem to be the same: only those are looked at closely."""
+        if not self._dedupe or not self._seen.narrow():
+            return
+        places, items = array("q"), 0
+        with Originals() as originals:
+            for _, parsed in source.entries():
+                assert isinstance(parsed, ParsedRequest)  # all rows are good
+                first = items
+                if same_text(parsed.request, parsed.api) in self._seen:
+                    first = originals.first(parsed.request, items, parsed.api)
+                places.append(items if first == items else -1 - first)
+                items += first == items
+        self.places, self.items = None if items == len(places) else places, items
 
 
 @dataclass(slots=True)
@@ -127,9 +136,11 @@ def _prepare(source: RowSource, prompt: Prompt, schema: Any, terms: MapTerms, ro
     tally = RequestTally(run.weigher(), run.dedupe)
     surveyed = survey(requests, tally)
     _refuse_bad_rows(surveyed, terms, source)
+    tally.find_copies(requests)
     run.destination.require_keys(surveyed.providers)
     run = run.fit(surveyed)
-    more: dict[str, Any] = {"wait": terms.wait, "label": terms.label or source.name}
+    differ = run.dedupe and tally.places is None
+    more: dict[str, Any] = {"wait": terms.wait, "label": terms.label or source.name, "all_differ": differ}
     check = answer_type.parse if answer_type.is_checked else None
     order = run.order(surveyed.routes, out=None, check=check, **more)
     if run.fallback is not None and not order.has_fallbacks:
@@ -234,7 +245,7 @@ class MappedRun:
         keys = {start.api: RequestKeys.of(client.owner, start) for start in self._order.endpoint.starts}
         wanted = (
             keys[found.api].key(found.url, found.fields, found.model, sample_of(found.metadata))
-            for (_, found), place in zip(prepared.source.entries(), prepared.tally.positions, strict=True)
+            for (_, found), place in zip(prepared.source.entries(), prepared.tally.places or repeat(0), strict=False)
             if isinstance(found, ParsedRequest) and place >= 0
         )
         known = 0

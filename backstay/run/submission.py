@@ -71,6 +71,7 @@ class Order:
     call_instead: Endpoint | None = None  # the endpoint that calls what the batches do not finish in time
     ordered: bool = False
     dedupe: bool = False
+    all_differ: bool = False  # no two requests are the same: somebody has looked already
     new: bool = False
     retry_failed: bool = False
     wait: bool = False  # keep trying, whatever the first replies are
@@ -375,10 +376,11 @@ class Submission:
         position = 0
         starts = self._order.endpoint.starts
         keys = {route_of(start): RequestKeys.of(client.owner, start) for start in starts}
+        look = self._order.dedupe and not self._order.all_differ
         with Originals() as originals:
             for number, found in enumerate(requests(self._source, self._surveyed), 1):
                 request, route = found.request, found.route
-                first = originals.first(request, position, found.api) if self._order.dedupe else position
+                first = originals.first(request, position, found.api) if look else position
                 if first == position:
                     worst, tokens, written = self._scales[route].weigh(request, found.fields, found.fallbacks)
                     key = keys[route].key(request.url, found.fields, found.model, sample_of(request.metadata))

@@ -341,12 +341,13 @@ def test_the_rows_that_were_tried_are_not_paid_again(site: RowSite, more: dict[s
 def test_the_cost_of_the_sample_is_part_of_the_budget(site: RowSite) -> None:
     """One dollar for each row: a budget for four rows is three that are tried, and one more."""
     site.practice.change(answer_tokens=100)
-    prices = {"price": "0/10000", "max_tokens": 100, "samples": 1}
+    prices: dict[str, Any] = {"price": "0/10000", "max_tokens": 100}
     options = site.with_options(**prices, sample=3, confirm=lambda tried: True, budget=4.5)
+    cheaper = site.with_options(**prices, sample=3, confirm=lambda tried: True, budget=3.0)
     answers = backstay.map([f"{n}" for n in range(10)], "{row}", **options)
     assert (len(answers) - len(answers.errors), site.paid) == (4, 4)
     with pytest.raises(UsageError, match="the sample has used the budget"):
-        backstay.map([f"n{n}" for n in range(10)], "{row}", **{**options, "budget": 3.0})
+        backstay.map([f"n{n}" for n in range(10)], "{row}", **cheaper)
 
 
 def test_the_question_shows_the_cost_and_the_forecast(

@@ -144,8 +144,7 @@ class WeighedRun:
     def add(self, parsed: ParsedRequest) -> None:
         scales = self._scales.get(parsed.route)
         if scales is None:
-            order = self._order_of(parsed.route)
-            scales = self._scales[parsed.route] = Scales.of(order)
+            scales = self._scales[parsed.route] = Scales.of(self._order_of(parsed.route))
         scales.weigh(parsed.request, parsed.fields, parsed.fallbacks)
 
     def clear(self) -> None:
@@ -374,8 +373,7 @@ class Submission:
 
     async def _items(self, client: Client) -> AsyncIterator[Weighed]:
         position = 0
-        starts = self._order.endpoint.starts
-        keys = {route_of(start): RequestKeys.of(client.owner, start) for start in starts}
+        keys = {route_of(start): RequestKeys.of(client.owner, start) for start in self._order.endpoint.starts}
         look = self._order.dedupe and not self._order.all_differ
         with Originals() as originals:
             for number, found in enumerate(requests(self._source, self._surveyed), 1):

@@ -64,6 +64,9 @@ class FailureKind(StrEnum):
     BUSINESS = "business"  # Not retried.
 
 
+NO_REASON: Final = "no reason was given"
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why an item did not succeed; its message is made safe here, from any source."""
@@ -75,7 +78,9 @@ class Failure:
     provider_status: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "message", one_line(self.message))
+        status = self.provider_status
+        told = one_line(self.message) or (NO_REASON if status is None else _status_text(status))
+        object.__setattr__(self, "message", told)
         object.__setattr__(self, "code", public_code(self.code))  # a handler may have passed a code of its own
 
 
@@ -148,7 +153,7 @@ def failure_of_status(status: int, message: str = "", retry_after_ms: int | None
         code, kind = ErrorCode.GW_5XX, FailureKind.INFRASTRUCTURE
     else:
         code, kind = ErrorCode.UNKNOWN, FailureKind.BUSINESS
-    return Failure(code, kind, message or _status_text(status), retry_after_ms, status)
+    return Failure(code, kind, message, retry_after_ms, status)
 
 
 def failure_of_exception(exc: BaseException, now_ms: int | None = None) -> Failure:

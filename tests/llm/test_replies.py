@@ -109,3 +109,9 @@ def test_whatever_comes_ends_in_an_outcome_that_every_database_takes(raw, status
         assert len(outcome.failure.message.splitlines()) == 1
     else:
         assert kept.endswith(f'"body":{text.removeprefix(chr(0xFEFF))}}}')
+
+
+def test_an_error_whose_words_are_blank_is_told_by_its_status():
+    outcome = read_reply(ProviderReply(400, {}, '{"error": " "}'), NO_HINTS, priced)
+    assert isinstance(outcome, Failed)
+    assert "400" in outcome.failure.message

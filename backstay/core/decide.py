@@ -105,7 +105,7 @@ def _settle_success(item: Claimed, outcome: Succeeded, now_ms: int) -> Settlemen
         0,
         None,
         outcome.flaw,
-        attempt,
+        attempt=attempt,
     )
 
 

@@ -142,15 +142,16 @@ class Settlement(NamedTuple):
     timed_out: int = 0
     progress: int | None = None
     flaw: str | None = None  # a flaw of its result, beyond the state
-    attempt: Attempt | None = None
     act: Act | None = None
     detail: str | None = None
-    freed: int = 0  # of the money set aside: how much is freed
-    unknown: int = 0  # of the freed money: how much may have been paid
-    payer: str = ""  # the handler that made the call, if money changes: its budgets count it
     late_result: str | None = None  # a result after the deadline: kept, and a person may accept it
     handler_next: str | None = None  # the fallback handler that gets the item
     same_request: int = 0  # the fallback sends the same request elsewhere: its cost is known, its time starts again
+    # from here on: what `core.money.account` decides
+    attempt: Attempt | None = None
+    freed: int = 0  # of the money set aside: how much is freed
+    unknown: int = 0  # of the freed money: how much may have been paid
+    payer: str = ""  # the handler that made the call, if money changes: its budgets count it
 
 
 OWNER_CHARACTERS_MAX: Final = 100

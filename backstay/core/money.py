@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple, assert_never
 
 from backstay.core.failures import ErrorCode, FailureKind
-from backstay.core.models import Claimed, Settlement
+from backstay.core.models import Attempt, Claimed, Settlement
 from backstay.core.outcomes import CannotAsk, Failed, Interrupted, Outcome, Running, Stopped, Succeeded
 from backstay.core.states import ItemState
 
@@ -28,15 +28,16 @@ UNDER_WAY = (ItemState.SUBMITTING, ItemState.PROCESSING)
 
 def account(item: Claimed, outcome: Outcome, settlement: Settlement) -> Settlement:
     """The settlement, completed with the change of money, if any was set aside or spent for the item."""
-    attempt = settlement.attempt
+    attempt, unknown = settlement.attempt, 0
     spent = attempt.cost_micros if attempt is not None else None
     if not (item.reserved or spent) or settlement.state in UNDER_WAY:
         return settlement
     if spent is None and _is_answer(outcome) and attempt is not None:
-        attempt = attempt._replace(cost_micros=item.reserved)
-        return settlement._replace(freed=item.reserved, attempt=attempt, payer=item.handler)
-    unknown = item.reserved if spent is None and _may_be_paid(outcome) else 0
-    return settlement._replace(freed=item.reserved, unknown=unknown, payer=item.handler)
+        attempt = Attempt(*attempt[:-1], item.reserved)  # the cost is its last field
+    elif spent is None and _may_be_paid(outcome):
+        unknown = item.reserved
+    # By position, because every paid call comes here, and _replace takes more than twice as long.
+    return Settlement(*settlement[:-4], attempt, item.reserved, unknown, item.handler)
 
 
 def _is_answer(outcome: Outcome) -> bool:

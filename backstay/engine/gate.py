@@ -131,7 +131,7 @@ class Gate:
         handlers = [handler for handler in self._parts.registry if only_job is None or handler.answers is not None]
         self._turn = (self._turn + 1) % max(len(handlers), 1)
         handlers = handlers[self._turn :] + handlers[: self._turn]
-        limited = len(handlers) > 1 or any(h.rules.concurrency or h.answers for h in handlers)
+        limited = any(handler.rules.concurrency is not None for handler in handlers)
         running = self._running_by_handler() if limited else {}
         wants: list[Want] = []
         before = self._fallbacks.handlers_before()
@@ -141,8 +141,9 @@ class Gate:
                 if handler.name in before:
                     await self._fallbacks.take_over(handler, items, before)
                 wants.append(self._want(handler, items))
-        # Handlers with a small limit go first: the others lose nothing, and no granted probe is left unused.
-        return sorted(wants, key=lambda want: want.items)
+        # Handlers with a small limit go first: the others lose nothing, and no granted probe is left unused. Of the
+        # others the paced ones go last: their claims cost the most, so they get what is left over.
+        return sorted(wants, key=lambda want: (want.items, want.paced is not None))
 
     def _want(self, handler: Handler, items: int) -> Want:
         # If the provider cannot be asked about an item, there is nothing to wait for.

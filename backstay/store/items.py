@@ -34,6 +34,7 @@ class Want(NamedTuple):
     from_key: int = 0  # where in the queue to start; the rest comes from its head
     cost_micros: int | None = None  # of items that were submitted without a cost
     weighs: bool = False  # items without a cost must be weighed before they are claimed
+    guarded: bool = False  # its jobs are locked only when all is decided, if nothing else needs that (claim_fitting)
     probes: tuple[float, ...] = ()  # the places in the queue, from 0 to 1, of the probes for a failing provider
 
 
@@ -44,6 +45,10 @@ class ClaimedItems(NamedTuple):
     again_ms: int | None = None  # when a provider's pace allows the next call
     unweighed: tuple[tuple[str, int], ...] = ()  # handler and item: the cost of their calls is not known yet
     passed_over: bool = False  # some items did not fit under their budgets; there may be others behind them that do
+
+
+class MoneyGone(Exception):
+    """Since it was looked at, the money of a job went to another claim. Nothing of this claim may be committed."""
 
 
 @record
@@ -92,8 +97,16 @@ class Items:
         for index, want in enumerate(wants):
             left = None if room is None else room - sum(len(part.items) for part in parts)
             share = None if left is None else -(-left // (len(wants) - index))
-            claiming = partial(claim_items, [want], worker, lease_ms, known_jobs, promoting and index == 0, share)
-            parts.append(await self._db.write(claiming))
+            claiming = partial(claim_items, worker=worker, lease_ms=lease_ms, known_jobs=known_jobs, room=share)
+            claiming = partial(claiming, promoting=promoting and index == 0)
+            if want.paced is None:
+                parts.append(await self._db.single(partial(claiming, [want])))
+                continue
+            try:
+                guarded = want._replace(guarded=self._db.dialect.chained)
+                parts.append(await self._db.write(partial(claiming, [guarded])))
+            except MoneyGone:
+                parts.append(await self._db.write(partial(claiming, [want])))
         return _join_claims(parts)
 
     async def claim_named(
@@ -292,19 +305,48 @@ def _tokens_fit(pace: Pace, picked: Sequence[Picked], now: int) -> int:
 
 
 def _pace_after(pace: Pace, picked: Sequence[Picked], won: Sequence[Claimed], now: int) -> Pace:
-    ids = {item.id for item in won}
-    sums = [sum(getattr(item, name) for item in picked if item.id in ids) for name in ("tokens", "output_tokens")]
-    return paces.pace_after(pace, len(won), sums[0], now, sums[1]) if won else pace
+    if not won:
+        return pace
+    if len(won) < len(picked):
+        ids = {item.id for item in won}
+        picked = [item for item in picked if item.id in ids]
+    tokens, outputs = sum(item.tokens for item in picked), sum(item.output_tokens for item in picked)
+    return paces.pace_after(pace, len(won), tokens, now, outputs)
 
 
 def _claim_affordable(want: Want, picked: Sequence[Picked], values: dict[str, Any]) -> Script[list[Claimed]]:
-    """Claims those of the items that the budgets of their jobs, and those they share, allow. The rows of jobs are
-    locked first, then those of budgets, as everywhere."""
-    candidates = [
+    """Claims those of the items that the budgets of their jobs, and those they share, allow."""
+    if want.guarded and (fitting := (yield from _fitting(want, picked))):
+        won: list[Claimed] = yield Ask("claim_fitting", {"handler": want.handler, **values}, fitting)
+        if not won:
+            raise MoneyGone
+        return won
+    return (yield from _claim_locked(want, _priced(want, picked), values))
+
+
+def _fitting(want: Want, picked: Sequence[Picked]) -> Script[list[tuple[int, int]]]:
+    """The items with their costs, if all fit under the ceilings of their jobs and no budget is shared. Else none."""
+    jobs = sorted({item.job_id for item in picked})
+    ceilings = yield Ask("job_ceilings", {"handler": want.handler}, [(job_id,) for job_id in jobs])
+    if any(ceiling["shares"] for ceiling in ceilings):
+        return []
+    left = {ceiling["id"]: ceiling["left_micros"] for ceiling in ceilings if ceiling["left_micros"] is not None}
+    if not left:
+        return [(item.id, (want.cost_micros if item.cost_micros is None else item.cost_micros) or 0) for item in picked]
+    found = fit(_priced(want, picked), left, {})
+    return [] if found.short else found.items
+
+
+def _priced(want: Want, picked: Sequence[Picked]) -> list[PricedItem]:
+    return [
         PricedItem(item.id, item.job_id, want.cost_micros if item.cost_micros is None else item.cost_micros)
         for item in picked
     ]
-    jobs = sorted({item.job_id for item in picked})
+
+
+def _claim_locked(want: Want, candidates: Sequence[PricedItem], values: dict[str, Any]) -> Script[list[Claimed]]:
+    """The same with the rows of jobs locked first, then those of budgets, as everywhere."""
+    jobs = sorted({item.job_id for item in candidates})
     purses = yield Ask("purses", batch=[(job_id,) for job_id in jobs])
     left = {purse["id"]: purse["left_micros"] for purse in purses if purse["left_micros"] is not None}
     payers = {purse["id"]: Payer(purse["owner"], want.handler) for purse in purses}

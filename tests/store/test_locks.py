@@ -3,15 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import asyncpg
 import pytest
 
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.models import Claimed
+from backstay.core.money import Period
 from backstay.core.outcomes import Outcome
 from backstay.store.databases.postgres import TRIES_MAX, PostgresDatabase
 from backstay.store.items import Want
+from backstay.store.queries import Ask
 from backstay.store.store import Store
 from tests.sites import START_MS, Site, Ticker
 from tests.store.scene import LEASE_MS, OK, WRONG, chunk, decided, new_job
@@ -101,6 +104,54 @@ async def test_a_claim_holds_one_providers_pace_at_a_time(site: Site, store: Sto
         await somebody_waits(site)
         assert await site.rows("SELECT provider FROM paces FOR UPDATE SKIP LOCKED") == [("one",)]
     assert [item.handler for item in (await claiming).items] == ["one", "one", "two", "two"]
+
+
+async def priced_job(store: Store, budget: int) -> list[Want]:
+    """A job of five items that cost 10 each, and what a worker wants of it."""
+    await store.providers.set_pace("echo", (None, None), concurrency=10)
+    weighed = chunk(0, 5, last=True)._replace(weights=[(10, 1, 0)] * 5)
+    await store.submissions.open(new_job(budget_micros=budget), weighed)
+    return [Want("echo", 5, 0, "echo")]
+
+
+async def test_money_that_is_spent_while_a_claim_waits_for_its_job_is_not_spent_again(site: Site, store: Store) -> None:
+    wants = await priced_job(store, budget=50)
+    async with holding(site, "UPDATE jobs SET spent_micros = 30"):
+        claiming = asyncio.create_task(store.items.claim(wants, "w1:1", LEASE_MS))
+        await somebody_waits(site)
+    assert [item.reserved for item in (await claiming).items] == [10, 10]
+    assert await site.rows("SELECT spent_micros, reserved_micros, short FROM jobs") == [(30, 20, 1)]
+    assert await site.rows("SELECT state, count(*) FROM items GROUP BY 1 ORDER BY 1") == [
+        ("queued", 3),
+        ("submitting", 2),
+    ]
+
+
+async def test_a_budget_set_between_the_look_and_the_claim_is_kept(
+    site: Site, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wants = await priced_job(store, budget=50)
+    ask = PostgresDatabase._ask
+
+    async def set_before(self: PostgresDatabase, connection: Any, asked: Ask) -> list[Any]:
+        if asked.name == "claim_fitting":
+            await store.budgets.set("", "echo", Period.TOTAL, 20)
+        return await ask(self, connection, asked)
+
+    monkeypatch.setattr(PostgresDatabase, "_ask", set_before)
+    assert len((await store.items.claim(wants, "w1:1", LEASE_MS)).items) == 2
+    [budget] = await store.budgets.all()
+    assert (budget.reserved_micros, budget.left_micros) == (20, 0)
+
+
+async def test_a_claim_writes_its_items_before_it_locks_their_job(site: Site, store: Store) -> None:
+    wants = await priced_job(store, budget=50)
+    async with holding(site, "SELECT FROM jobs FOR UPDATE"):
+        claiming = asyncio.create_task(store.items.claim(wants, "w1:1", LEASE_MS))
+        await somebody_waits(site)
+        waits = "SELECT query FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        assert "claimed AS" in await site.one(waits), "a settlement need not wait until the items are written"
+    assert len((await claiming).items) == 5
 
 
 async def test_a_claim_takes_all_its_jobs_in_order_with_and_without_a_ceiling(site: Site, store: Store) -> None:

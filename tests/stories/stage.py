@@ -42,12 +42,20 @@ class Kill(NamedTuple):
     at: float
 
 
-async def until(fact: Callable[[], Awaitable[Any]], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
-    """Waits for a fact and returns it; a story that waits in vain says for what."""
-    end = time.monotonic() + seconds
+async def until(
+    fact: Callable[[], Awaitable[Any]],
+    what: str,
+    seconds: float = PATIENCE_SECONDS,
+    progress: Callable[[], Awaitable[Any]] | None = None,
+) -> Any:
+    """Waits for a fact and returns it; a story that waits in vain says for what. With `progress`, the time counts from
+    its last change: a slow machine may take long, as long as something happens."""
+    seen, end = None, time.monotonic() + seconds
     while not (found := await fact()):
+        if progress is not None and (now := await progress()) != seen:
+            seen, end = now, time.monotonic() + seconds
         if time.monotonic() > end:
-            raise AssertionError(f"waited {seconds:g} s in vain until {what}")
+            raise AssertionError(f"waited {seconds:g} s in vain until {what}" + (f"; at {seen}" if progress else ""))
         await asyncio.sleep(0.02)
     return found
 

@@ -41,7 +41,8 @@ async def test_a_budget_of_three_handlers_is_never_exceeded_by_eight_processes_u
             [budget] = await stage.store.budgets.all()
             return budget.reserved_micros == 0 and budget.left_micros < max(PRICES.values())
 
-        await until(used_up, "the budget is used up and nothing is under way", seconds=90)
+        what = "the budget is used up and nothing is under way"
+        await until(used_up, what, progress=stage.store.budgets.all)
         charged = sum(PRICES[charge.kind] for charge in await stage.bill())
         assert len(stage.kills) == KILLS
         assert 0.5 * LIMIT_MICROS < charged <= LIMIT_MICROS
@@ -52,7 +53,12 @@ async def test_a_rate_holds_at_the_providers_own_count_across_processes(postgres
         job = await stage.submit("rated", range(90))
         await stage.manners("rated", seconds_min=0.05, seconds_max=0.3)
         await storm(stage, seed=8)
-        assert (await job.wait(timeout_seconds=90)).succeeded == 90
+
+        async def ended() -> bool:
+            return (await job.show()).ended
+
+        await until(ended, "the job has ended", progress=job.show)
+        assert (await job.show()).succeeded == 90
         times = sorted(charge.at for charge in await stage.bill("rated"))
     per_10_seconds = max(sum(at <= each < at + 10 for each in times) for at in times)
     assert per_10_seconds <= 300 / 6 + 10, "five calls a second, and a burst that left late"

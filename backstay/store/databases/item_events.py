@@ -30,6 +30,7 @@ CHANGES: Final[Mapping[str, ItemChange]] = {
     "claim": _CLAIMED,
     "claim_named": _CLAIMED,
     "claim_picked": _CLAIMED,
+    "claim_fitting": _CLAIMED,
     "settle_items": ItemChange("settled"),
     "settle_few": ItemChange("settled"),
     "rescue": ItemChange("rescued", ItemState.SUBMITTING, ItemState.SUBMITTING),

@@ -100,10 +100,38 @@ FROM {batch(id bigint, reserved bigint)}
 WHERE items.id = batch.id AND CASE WHEN items.state = 'queued' THEN 1 ELSE 0 END <> 0
 RETURNING {taken};
 
+-- name: job_ceilings
+-- What the jobs have left, if they have a ceiling, and whether a budget that they share covers the handler. Nothing is
+-- locked, so this only tells which way to claim.
+SELECT id, {left_micros} AS left_micros, CASE WHEN {shares_budget} THEN 1 ELSE 0 END AS shares
+FROM jobs WHERE id IN (SELECT id FROM {batch(id bigint)});
+
+-- name: claim_fitting.postgres
+-- why: the claim of items that fit under the ceilings of their jobs, and the money for them, in one round trip. The jobs
+-- come last, so their rows are not locked while the items are written: settlements need those rows. The ceilings are
+-- those of the row that is updated. If one is too low by now, or a budget is shared, this returns nothing, and the
+-- transaction must be rolled back.
+WITH claimed AS (
+    UPDATE items SET
+        {take}, reserved_micros = batch.reserved
+    FROM {batch(id bigint, reserved bigint)}
+    WHERE items.id = batch.id AND CASE WHEN items.state = 'queued' THEN 1 ELSE 0 END <> 0
+    RETURNING {taken}
+), wanted AS MATERIALIZED (
+    SELECT job_id, CAST(sum(reserved) AS bigint) AS reserved FROM claimed GROUP BY job_id ORDER BY job_id
+), paid AS (
+    UPDATE jobs SET reserved_micros = reserved_micros + wanted.reserved, short = 0,
+        state = CASE WHEN state = 'queued' THEN 'running' ELSE state END, started_at = coalesce(started_at, {now})
+    FROM wanted
+    WHERE jobs.id = wanted.job_id AND (budget_micros IS NULL OR {left_micros} >= wanted.reserved) AND NOT {shares_budget}
+    RETURNING jobs.id
+)
+SELECT {columns Claimed of claimed} FROM claimed WHERE (SELECT count(*) FROM paid) = (SELECT count(*) FROM wanted);
+
 -- name: purses
 -- The money that jobs have left, if they have a budget. The rows are locked, because two claims must not spend the same
 -- money; all of them and in order, because the claim changes them all.
-SELECT id, owner, budget_micros - spent_micros - reserved_micros - unknown_micros AS left_micros
+SELECT id, owner, {left_micros} AS left_micros
 FROM jobs WHERE id IN (SELECT id FROM {batch(id bigint)}) ORDER BY id {for_update};
 
 -- name: reserve

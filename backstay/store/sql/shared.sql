@@ -36,6 +36,14 @@ budgets.id = short_of AND budgets.renewals = short_renewals
 (budgets.handler IN ('', CAST(:handler AS text)) OR (substr(budgets.handler, 1, 1) = '@'
     AND replace(CAST(:handler AS text), budgets.handler || '#', '') <> CAST(:handler AS text)))
 
+-- shared: left_micros
+-- What a job has left under its ceiling; null if it has none.
+budget_micros - spent_micros - jobs.reserved_micros - unknown_micros
+
+-- shared: shares_budget
+-- Whether a job's calls of a handler are paid from a budget that jobs share.
+EXISTS (SELECT 1 FROM budgets WHERE budgets.owner IN ('', jobs.owner) AND {covers_handler})
+
 -- shared: job_not_short
 -- A job that was short of a budget is tried again as soon as it may fit. Another handler's budget does not hold it.
 job_id NOT IN (

@@ -35,7 +35,7 @@ async def main(url: str, place: str, moment: str) -> None:
             die()  # the events are committed, and no delivery is made of them
         return await spread(self)
 
-    async def die_first(self: Webhooks, due: DueDelivery, told: DeliveryResult) -> bool:
+    async def die_first(self: Webhooks, due: DueDelivery, result: DeliveryResult) -> bool:
         die()  # the receiver has it, and that is not marked
         return False
 

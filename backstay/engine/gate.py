@@ -131,7 +131,7 @@ class Gate:
         handlers = [handler for handler in self._parts.registry if only_job is None or handler.answers is not None]
         self._turn = (self._turn + 1) % max(len(handlers), 1)
         handlers = handlers[self._turn :] + handlers[: self._turn]
-        limited = any(handler.rules.concurrency is not None for handler in handlers)
+        limited = any(h.rules.concurrency is not None or (h.answers and h.answers.room) for h in handlers)
         running = self._running_by_handler() if limited else {}
         wants: list[Want] = []
         before = self._fallbacks.handlers_before()

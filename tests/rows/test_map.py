@@ -13,10 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 import backstay
-from backstay.core.errors import BackstayError, RequestsRefused, RowsFailed, UsageError
-from backstay.rows.mapped_run import prepare
-from backstay.rows.mapping import AnswerStream
-from backstay.rows.options import read_options
+from backstay.core.errors import RequestsRefused, RowsFailed, UsageError
 from tests.cli.practice_thread import served
 from tests.rows.conftest import RowSite
 
@@ -300,15 +297,6 @@ def test_a_loop_that_is_left_stops_the_run_and_the_same_call_goes_on(site: RowSi
     assert site.paid < 60
     answers = backstay.map([f"{n}" for n in range(60)], "{row}", **site.with_options(concurrency=4))
     assert (len(answers.values()), site.practice.bill.charged, site.practice.bill.paid_twice) == (60, 60, [])
-
-
-def test_a_run_that_is_stopped_before_it_begins_leaves_later_calls_alone(site: RowSite) -> None:
-    stream = AnswerStream(prepare(REVIEWS, "{text}", None, read_options(site.options)))
-    stream.stop()
-    with pytest.raises(BackstayError, match="stopped before anything was sent"):
-        list(stream.answers())
-    assert site.paid == 0
-    assert said(backstay.map(REVIEWS, "{text}", **site.options)) == ["good", "bad", "so so"]
 
 
 def test_a_file_becomes_a_table(site: RowSite, tmp_path: Path) -> None:

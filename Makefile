@@ -13,7 +13,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 # Hundreds of processes start in the tests; without compiled files each process would compile every library.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help install run test test-all lint format schema docs picture simulate bench storm lowest clean lock
+.PHONY: help install run test test-all compiled-tests lint format schema docs picture simulate bench storm lowest clean lock
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -25,11 +25,16 @@ install: $(STAMP) ## Make .venv with the locked dependencies and Backstay itself
 run: install ## Send a file of requests to a provider that fails, kill the run, resume it, and show the bill
 	@$(BIN)/python examples/rehearsal.py
 
-test: install lint ## Lint, then run the tests for every change
-	@$(BIN)/python -m pytest -n 6 -m "not slow and not storm"
+test: install ## Lint, then run the tests for every change
+	@$(MAKE) -j2 lint compiled-tests
+	@$(BIN)/python -m pytest -n 5 -m "not slow and not storm"
 
 test-all: install ## Run the tests that `make test` leaves out: the other database, fuzzers, long stories
 	@$(BIN)/python -m pytest -n 6 -m "slow and not storm"
+
+# Without compiled files each process of the tests would compile every test and every library: a minute on a new machine.
+compiled-tests: install
+	@$(BIN)/python -m pytest --collect-only -qq -m "not slow and not storm" >/dev/null
 
 lint: install ## Check format, rules, types and layers
 	@$(BIN)/ruff format --check --quiet . || { echo "Unformatted files; run: make format"; exit 1; }
@@ -65,7 +70,6 @@ storm: install ## Run the long storms: thousands of items, real processes, kill 
 	@$(BIN)/python -m pytest -n 3 -m storm
 
 lowest: install ## Test the main parts with the oldest libraries that pyproject.toml allows, in a separate environment
-	@$(BIN)/python -m pip install -qq uv
 	@rm -rf $(LOWEST) && $(BIN)/uv venv --quiet --python $(BIN)/python $(LOWEST)
 	@$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --only-binary :all: --no-binary backstay \
 	  -e '.[postgres,service,rabbitmq,celery,otel]'
@@ -76,7 +80,6 @@ clean: ## Remove .venv, caches and build output
 	@find backstay tests examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 lock: install ## Write requirements.lock after a change of dependencies; with UPGRADE=--upgrade, use the newest versions
-	@$(BIN)/python -m pip install -qq uv
 	@$(BIN)/uv pip compile --quiet $(UPGRADE) --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-header --no-annotate --extra postgres --extra service --extra rabbitmq --extra celery --extra google --extra azure --extra bedrock --extra pandas --extra polars --extra parquet --extra datasets --extra jinja --extra schema --extra langchain --extra pydantic-ai --extra otel --extra docs --extra dev pyproject.toml -o requirements.lock
 	@$(BIN)/uv pip compile --quiet $(UPGRADE) --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate \
@@ -98,6 +101,9 @@ $(STAMP): pyproject.toml requirements.lock
 	  fi; fi
 	@echo "install: making $(VENV) with the locked dependencies"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-compile --require-hashes -r requirements.lock
+	@sed -n '/^uv==/,/[^\\]$$/p' requirements.lock >$(VENV)/uv.txt
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --require-hashes -r $(VENV)/uv.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock \
+	  || $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-compile --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-deps --no-build-isolation -e .
 	@touch $(STAMP)

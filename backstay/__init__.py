@@ -90,8 +90,8 @@ if TYPE_CHECKING:
         UsageError,
         WaitTimeout,
     )
+    from backstay.core.failures import RetryPolicy
     from backstay.core.limits import Limits
-    from backstay.core.retry import RetryPolicy
     from backstay.core.states import ItemState, JobState
     from backstay.engine.tick import TickReport
     from backstay.handlers.function import TaskAnswer, done, gone_wrong, running
@@ -111,7 +111,7 @@ _HOMES = {
     "Result": "client",
     "BreakerPolicy": "core.breaker",
     "Limits": "core.limits",
-    "RetryPolicy": "core.retry",
+    "RetryPolicy": "core.failures",
     "ItemState": "core.states",
     "JobState": "core.states",
     "Schedule": "store.schedules",

@@ -10,7 +10,7 @@ from typing import Any, Final
 from backstay import wiring
 from backstay.app import Backstay
 from backstay.cli import database_choice, output
-from backstay.cli.tick import check_depth, equipped_app
+from backstay.cli.worker import check_depth, equipped_app
 from backstay.clock import Clock
 from backstay.core.errors import BackstayError, UsageError
 from backstay.core.limits import RANGES, Limits

@@ -12,7 +12,6 @@ from backstay.core.errors import UsageError
 if find_spec("celery") is None:
     raise UsageError("Celery is not installed: pip install 'backstay[celery]'")
 
-
 import asyncio
 import os
 import sys
@@ -36,9 +35,8 @@ from backstay.core.events import Event, ItemsSettled, LeasesLost, Trouble
 from backstay.core.ids import read_item, show_item
 from backstay.engine.hints import HELD_SECONDS_MAX, HeldMessages
 from backstay.engine.worker import Worker
-from backstay.messaging.messages import Incoming, OutgoingMessage, Poison, read_work
+from backstay.messaging.messages import Incoming, OutgoingMessage, Poison, Topology, read_work
 from backstay.messaging.outbox_relay import relaying_work
-from backstay.messaging.topology import Topology
 from backstay.observe.bus import Bus
 from backstay.observe.logs import Logs
 from backstay.process import equipment

@@ -1,9 +1,9 @@
-"""The client of submitters: submit, wait, read results, pause, resume, cancel, retry."""
+"""The client of submitters: submit, wait, read results, pause, resume, cancel, retry. And the result of one item."""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypedDict, TypeGuard, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypedDict, TypeGuard, Unpack
 
 from backstay.chunks import BODY_CHARACTERS_MAX as BODY_CHARACTERS_MAX
 from backstay.chunks import Items as Items
@@ -11,23 +11,77 @@ from backstay.chunks import chunks_of, encode_list, first_chunk, is_key, unique_
 from backstay.clock import Clock, new_incarnation
 from backstay.core.errors import NotAllowed, NotFound, UsageError, WaitTimeout
 from backstay.core.events import Event, ItemsStopped, ItemsSubmitted, JobEnded
-from backstay.core.failures import one_line
-from backstay.core.ids import JOB_IDS_MAX, PRIORITY_MAX, show_item
+from backstay.core.failures import one_line, policy_named
+from backstay.core.ids import JOB_IDS_MAX, PRIORITY_MAX, position_of, show_item
 from backstay.core.limits import Limits
-from backstay.core.models import read_delivery
-from backstay.core.outcomes import Flaw
-from backstay.core.retry import policy_named
+from backstay.core.models import Flaw, read_delivery
 from backstay.core.states import ItemState, StopReason
 from backstay.handlers.handler import Handler, Weighed, name_of
 from backstay.observe.bus import Bus
-from backstay.results import Result as Result
-from backstay.results import V_co, make_result
-from backstay.store.answers import Search
+from backstay.store.item_views import is_out_of_money
 from backstay.store.job_views import JobView
 from backstay.store.jobs import MoneyVerdict
+from backstay.store.results import ResultRow
 from backstay.store.store import Store
-from backstay.store.story import is_out_of_money
-from backstay.store.submissions import SQL_DIGEST, AfterItems, Chunk, NewJob, OpenJob, check_same
+from backstay.store.submissions import SQL_DIGEST, AfterItems, Chunk, NewJob, OpenJob, Search, check_same
+
+SHOWN_CHARACTERS_MAX = 300  # of a result, at a prompt
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    V_co = TypeVar("V_co", covariant=True, default=Any)  # what the handler of a job returns
+else:
+    from typing import TypeVar
+
+    V_co = TypeVar("V_co", covariant=True)
+
+
+class Result(NamedTuple, Generic[V_co]):
+    """One ended item: `value` when it succeeded, an error code and a message when it did not.
+
+    `value` has the type that the handler returns if the job was submitted with the handler itself. Of a job that was
+    submitted by name or found by its id, it is plain JSON.
+    """
+
+    item: str
+    position: int
+    state: ItemState
+    payload: Any
+    value: V_co | None
+    error_code: str | None
+    message: str | None
+    attempts: int
+    repeats: int
+    flaw: Flaw | None  # what is wrong besides the state; UNKNOWN: it may have been processed and paid
+
+    @property
+    def ok(self) -> bool:
+        """Whether the item succeeded: then `value` is what its handler returned."""
+        return self.state is ItemState.SUCCEEDED
+
+    def __repr__(self) -> str:
+        """Short enough for a prompt: a large value is cut, a failure shows its reason."""
+        value = repr(self.value) if self.ok else ""
+        why = [part for part in (self.error_code, self.message, value) if part]
+        said = ": ".join([f"{self.item} {self.state}", *why])
+        return f"<Result {said if len(said) <= SHOWN_CHARACTERS_MAX else said[: SHOWN_CHARACTERS_MAX - 1] + '…'}>"
+
+
+def make_result(row: ResultRow, load: Callable[[str], V_co]) -> Result[V_co]:
+    return Result(
+        item=show_item(row.id),
+        position=position_of(row.id),
+        state=ItemState(row.state),
+        payload=json.loads(row.body),
+        value=load(row.result) if row.result is not None and row.state == ItemState.SUCCEEDED else None,
+        error_code=row.error_code,
+        message=row.message,
+        attempts=row.attempt_count,
+        repeats=row.repeats,
+        flaw=Flaw(row.flaw) if row.flaw else None,
+    )
+
 
 DEADLINE_SECONDS_MAX = 366 * 86_400
 BUDGET_MICROS_MAX = (1 << 62) - 1

@@ -24,7 +24,7 @@ from backstay.llm.lanes import serve_lanes
 from backstay.messaging.broker import Broker
 from backstay.messaging.broker_session import broker_here, dispatching
 from backstay.messaging.outbox_relay import relaying_all, reporting_lag
-from backstay.observe.item_logs import ItemLogs
+from backstay.observe.logs import ItemLogs
 from backstay.remote.handler import CallbackTags
 from backstay.remote.work import remote_here, remote_work
 from backstay.signing import Signer

@@ -14,10 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from backstay.core.breaker import BreakerPolicy
 from backstay.core.errors import UsageError
+from backstay.core.failures import GATEWAY, RetryPolicy
 from backstay.core.limits import Limits, profile_named
 from backstay.core.models import OWNER_CHARACTERS_MAX, require_owner
 from backstay.core.pace import read_rate
-from backstay.core.retry import GATEWAY, RetryPolicy
 
 PREFIX: Final = "BACKSTAY_"
 FILE_NAME: Final = "backstay.toml"
@@ -155,6 +155,7 @@ class Settings(BaseModel):
     alarm_invocation_errors_percent: int = Field(5, ge=1, le=100)  # of a day's ticks
     alarm_chains: int = Field(2, ge=0, le=100_000)  # that ended at their depth with work left, in an hour
     alarm_outbox_seconds: int = Field(60, ge=1)  # that the oldest message has waited
+    alarm_transaction_seconds: int = Field(600, ge=1)  # that the oldest transaction has been open
 
     # Traces over OpenTelemetry; where they go is in its own variables, OTEL_EXPORTER_OTLP_ENDPOINT and the others.
     otel: bool = False

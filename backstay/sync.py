@@ -7,14 +7,12 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
-from backstay.app import Backstay
-from backstay.client import Items, Job, Result, SubmitOptions
+from backstay.app import NOTHING, Backstay
+from backstay.client import Items, Job, Result, SubmitOptions, V_co
 from backstay.core.errors import UsageError
 from backstay.engine.tick import TickReport
 from backstay.handlers.function import FunctionHandler
 from backstay.handlers.handler import Handler
-from backstay.results import V_co
-from backstay.schedules import NOTHING
 from backstay.store.databases.user_connection import refuse_async
 from backstay.store.job_views import JobView
 from backstay.store.schedules import Schedule

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 from backstay.clock import Clock, Tasks, new_incarnation, new_random, own_namespace
 from backstay.core.errors import DatabaseUnreachable, UsageError
 from backstay.core.events import Trouble
+from backstay.core.failures import NAMED
 from backstay.core.limits import Limits
-from backstay.core.retry import NAMED
 from backstay.engine.engine import Engine
 from backstay.engine.hints import Hints
 from backstay.engine.parts import Parts

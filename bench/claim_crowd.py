@@ -38,11 +38,15 @@ from tests.servers.postgres import PrivatePostgres
 
 LEVELS = (1, 2, 4, 8, 16, 32, 64, 128)
 JOBS = (1, 16)
+CROWDS = (1, 8, 32, 128)
 BATCH = 50
 ITEMS_PER_SECOND_MAX = 30_000  # more than there are would be claimed empty
 RESULTS = Path(__file__).with_name("claim_crowd.json")
 TICKS = os.sysconf("SC_CLK_TCK")
 WAITS = "SELECT coalesce(wait_event_type || ':' || wait_event, 'at work') FROM pg_stat_activity WHERE pid = ANY($1)"
+
+
+_at = {"url": ""}
 
 
 class Tally:
@@ -192,6 +196,22 @@ async def measure(url: str, seconds: float) -> dict[str, Any]:
             levels.append(await level(url, workers, jobs, seconds))
             print(json.dumps(levels[-1]), flush=True)
     return {"alone": alone, "levels": levels}
+
+
+def prepare(url: str) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4_096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    uvloop.run(migrate(url))
+    _at["url"] = url
+
+
+def crowd(seconds: int) -> dict[str, float]:
+    """The rate of the largest crowd on one job, over that of the best crowd."""
+    rates = {}
+    for workers in CROWDS:
+        found = uvloop.run(level(_at["url"], workers, 1, seconds))
+        rates[workers] = found["items_per_second"]
+    each = {f"workers_{workers}": rate for workers, rate in rates.items()}
+    return {"crowd_ratio": rates[CROWDS[-1]] / max(rates.values()), **each}
 
 
 def machine() -> str:

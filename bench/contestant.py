@@ -8,6 +8,8 @@ import importlib
 import json
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 
 Figures = dict[str, float]
@@ -24,6 +26,25 @@ def throughput(contestant: ModuleType, n: int, url: str) -> Figures:
     }
 
 
+def held(contestant: ModuleType, n: int, url: str) -> Figures:
+    """The same drain while another transaction is held open all along, as by a report or a backup."""
+    contestant.submit(n)
+    settle_down(url)
+    with held_transaction(url):
+        return {"finish_per_second": n / contestant.finish(n)}
+
+
+@contextmanager
+def held_transaction(url: str) -> Iterator[None]:
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        connection.execute("SELECT count(*) FROM pg_class")  # takes the snapshot that keeps all row versions
+        yield
+        connection.execute("COMMIT")
+
+
 def settle_down(url: str) -> None:
     """Let nobody's drain pay for the vacuum, the statistics and the checkpoint that its submit left behind."""
     if not url.startswith("postgresql:"):
@@ -35,11 +56,14 @@ def settle_down(url: str) -> None:
         connection.execute("CHECKPOINT")
 
 
+SHARED = {"throughput": throughput, "held": held}
+
+
 def measured(module: str, measure: str, n: int, url: str) -> Figures:
     contestant = importlib.import_module(module)
     contestant.prepare(url)
-    if measure == "throughput":
-        return throughput(contestant, n, url)
+    if measure in SHARED and not hasattr(contestant, measure):
+        return SHARED[measure](contestant, n, url)
     figures: Figures = getattr(contestant, measure)(n)
     return figures
 

@@ -10,6 +10,7 @@ import statistics
 import sys
 import time
 from collections.abc import Coroutine
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,13 +21,14 @@ from backstay import Backstay
 from backstay.clock import collect_rarely
 from backstay.store.outbox import MESSAGES
 from backstay.wiring import migrate
-from bench.contestant import settle_down
+from bench.contestant import held_transaction, settle_down
 from bench.idle_worker import PAUSE_SECONDS, WARM_UP, idle_worker, until_told_to_stop
 from bench.orders import TABLE, commits_per_second
 from bench.probes import NotMeasured
 
 # A peer's clock starts with its first handler; ours starts before the worker does.
 CONCURRENCY = 1_000
+SMALL_CONCURRENCY = 100
 
 T = TypeVar("T")
 _at: dict[str, Any] = {}
@@ -83,9 +85,30 @@ def finish(n: int) -> float:
     return seconds
 
 
-async def _work() -> None:
-    async with _at["app"].working(concurrency=CONCURRENCY):
+async def _work(concurrency: int = CONCURRENCY) -> None:
+    async with _at["app"].working(concurrency=concurrency):
         await _at["job"].wait()
+
+
+def free(n: int) -> dict[str, float]:
+    """A drain at a smaller concurrency."""
+    return _drain_small(n, nullcontext())
+
+
+def held(n: int) -> dict[str, float]:
+    """The same while another transaction is held open all along."""
+    return _drain_small(n, held_transaction(_at["url"]))
+
+
+def _drain_small(n: int, around: AbstractContextManager[None]) -> dict[str, float]:
+    submit(n)
+    settle_down(_at["url"])
+    with around:
+        started = time.perf_counter()
+        run(_work(SMALL_CONCURRENCY))
+        seconds = time.perf_counter() - started
+    run(_at["app"].close())
+    return {"finish_per_second": n / seconds}
 
 
 def limited(n: int) -> dict[str, float]:
@@ -134,9 +157,14 @@ def memory(n: int) -> dict[str, float]:
     """Items from a generator, submitted and run; the peak of this very process."""
     _at["job"] = run(_at["app"].submit(_at["noop"], (item for item in range(n))))
     finish(n)
+    return {"peak_mb": peak_mb()}
+
+
+def peak_mb() -> float:
+    """The most memory that this process has had."""
     found = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     assert found is not None
-    return {"peak_mb": int(found[1]) / 1024}
+    return int(found[1]) / 1024
 
 
 def latency(n: int) -> dict[str, float]:

@@ -39,6 +39,12 @@ PROBES = {
     "bare-postgres": Probe("bench.bare", "postgres", 100_000, 10_000, ours=True),
     "bare-sqlite": Probe("bench.bare", "sqlite", 100_000, 10_000, ours=True),
     "claim-scale": Probe("bench.claim_scale", "postgres", 5_000_000, 500_000, "claim_scale", ours=True),
+    "backstay-free": Probe("bench.ours", "postgres", 500_000, 20_000, "free", ours=True),
+    "backstay-held": Probe("bench.ours", "postgres", 500_000, 20_000, "held", ours=True),
+    "pgqueuer-held": Probe("bench.peers.pgqueuer", "postgres", 500_000, 20_000, "held"),
+    "awa-held": Probe("bench.peers.awa", "postgres", 500_000, 20_000, "held"),
+    "crowd": Probe("bench.claim_crowd", "postgres", 8, 2, "crowd", ours=True),  # seconds for each number of workers
+    "ten-million": Probe("bench.ten_million", "postgres", 10_000_000, 200_000, "ten_million", ours=True, once=True),
     "memory": Probe("bench.ours", "sqlite", 1_000_000, 100_000, "memory", ours=True),
     "schedules-idle": Probe("bench.schedules", "sqlite", 1_000, 1_000, "idle", ours=True),
     "schedules-idle-postgres": Probe("bench.schedules", "postgres", 1_000, 1_000, "idle", ours=True),

@@ -8,7 +8,7 @@ import statistics
 import time
 from typing import Any
 
-from backstay.upkeep.retention import Pruner, PruneRules
+from backstay.upkeep.loop import Pruner, PruneRules
 from bench import ours
 from bench.contestant import settle_down
 from bench.probes import NotMeasured

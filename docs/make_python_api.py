@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 import backstay
-from backstay.schedules import AppSchedules
+from backstay.app import AppSchedules
 
 LIBRARY = Path(__file__).with_name("library.md")
 LINE_MAX: Final = 76  # what the column of the site shows without scrolling

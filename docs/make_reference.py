@@ -17,8 +17,8 @@ from backstay.cli.provider import ability_of, ability_row
 from backstay.core import errors, events
 from backstay.core.breaker import BreakerPolicy
 from backstay.core.errors import BackstayError, ErrorCode, HandlerError
+from backstay.core.failures import GATEWAY
 from backstay.core.limits import RANGES, Limits
-from backstay.core.retry import GATEWAY
 from backstay.llm.providers import provider_names
 from backstay.observe.metrics import Gauges, Metrics
 from backstay.server.app import create_app

@@ -39,9 +39,9 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    from tests.scheduling import DearTogether
+    from tests.scheduling import ByFile
 
-    return DearTogether(config, log)
+    return ByFile(config, log)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

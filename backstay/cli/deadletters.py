@@ -303,7 +303,7 @@ def archive(
 
     The limits are BACKSTAY_DEAD_LETTER_DAYS, _ITEMS and _BYTES. Servers and workers also apply them on their own.
     """
-    from backstay.upkeep.retention import Retention, bounds_of
+    from backstay.upkeep.loop import Retention, bounds_of
 
     app = database_choice.open_app(db)
     files = database_choice.open_files(app, data)
@@ -371,7 +371,7 @@ def restore(archive_id: int, data: str | None, db: str | None, as_json: bool) ->
     Restored items stay for another BACKSTAY_DEAD_LETTER_DAYS.
     """
     from backstay.upkeep.archivist import Archivist
-    from backstay.upkeep.retention import bounds_of
+    from backstay.upkeep.loop import bounds_of
 
     app = database_choice.open_app(db)
     files = database_choice.open_files(app, data)

@@ -12,8 +12,7 @@ from backstay.core.ids import show_item
 
 if TYPE_CHECKING:
     from backstay.client import Client
-    from backstay.store.item_views import ItemDetail, ItemView
-    from backstay.store.story import ItemReport, Moment
+    from backstay.store.item_views import ItemDetail, ItemReport, ItemView, Moment
 
 COMMANDS = {
     "show": ("backstay.cli.item:show", "Show an item, its timeline, and why it is not running."),
@@ -38,7 +37,7 @@ item = LazyGroup(
 def show(item_id: str, body: bool, db: str | None, as_json: bool) -> None:
     """Shows an item, everything that happened to it, and why it is not running now."""
     from backstay.core.ids import read_item
-    from backstay.store.story import read_item_story, timeline
+    from backstay.store.item_views import read_item_story, timeline
 
     number = read_item(item_id)
     item_id = show_item(number)

@@ -18,14 +18,14 @@ from backstay.cli.command import (
 from backstay.cli.jobs import show_state
 from backstay.cli.output import show_moment
 from backstay.core.errors import UsageError
-from backstay.core.outcomes import ANSWER_FLAWS
+from backstay.core.models import ANSWER_FLAWS
 
 if TYPE_CHECKING:
     from backstay.client import Client
     from backstay.core.why_waiting import Reason
+    from backstay.store.item_views import EventView
     from backstay.store.job_views import FailureGroup, JobView
     from backstay.store.results import ResultRow
-    from backstay.store.story import EventView
 
 MESSAGE_CHARACTERS_MAX = 200
 
@@ -77,7 +77,7 @@ job = LazyGroup(
 def show(job_id: int, db: str | None, as_json: bool) -> None:
     """Shows a job: its progress, why it waits, its failures by kind, and its history."""
 
-    from backstay.store.story import read_job_story
+    from backstay.store.item_views import read_job_story
 
     app = database_choice.open_app(db)
     lease_ms = app.limits.lease_ms

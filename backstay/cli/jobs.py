@@ -118,14 +118,14 @@ def percent_of(view: "JobView") -> int:
 
 
 def counts_of(view: "JobView") -> dict[str, object]:
-    from backstay.core.outcomes import ANSWER_FLAWS
+    from backstay.core.models import ANSWER_FLAWS
 
     counted = ("state", "total", "done", "processing", "succeeded", "failed", "skipped", "cancelled", "repeats")
     return {name: getattr(view, name) for name in (*counted, *ANSWER_FLAWS)}
 
 
 def describe(view: "JobView") -> str:
-    from backstay.core.outcomes import ANSWER_FLAWS
+    from backstay.core.models import ANSWER_FLAWS
 
     parts = [f"{view.done - view.cancelled:,} of {output.count(view.total, 'item')} done"]
     counted = ("failed", "skipped", "cancelled", *ANSWER_FLAWS)

@@ -1,5 +1,6 @@
 """The command `backstay`: finds the sub-command, and turns every failure into one line and an exit code."""
 
+import gc
 import io
 import os
 import sys
@@ -12,6 +13,8 @@ import backstay
 from backstay.cli.command import LazyGroup
 from backstay.cli.output import note
 from backstay.core.errors import BackstayError
+
+OBJECTS_PER_COLLECTION = 10_000  # Python's default is 700; a command loads many objects, and nearly all of them stay
 
 EXIT_CODES = {
     0: "fine",
@@ -29,10 +32,10 @@ EXIT_CODES = {
 COMMANDS = {
     "run": ("backstay.cli.run:run", "Send a file of LLM requests and write the results; run it again to resume."),
     "worker": ("backstay.cli.worker:worker", "Run the items of an application until stopped."),
-    "tick": ("backstay.cli.tick:tick", "Work once within limits, for cron or a serverless trigger."),
-    "relay": ("backstay.cli.relay:relay", "Publish messages from the outbox to a broker and to webhooks."),
+    "tick": ("backstay.cli.worker:tick", "Work once within limits, for cron or a serverless trigger."),
+    "relay": ("backstay.cli.broker:relay", "Publish messages from the outbox to a broker and to webhooks."),
     "serve": ("backstay.cli.serve:serve", "Serve the dashboard, the HTTP API and OpenAI's Files and Batches."),
-    "key": ("backstay.cli.key:key", "Create, list, revoke or rotate API keys of the HTTP service."),
+    "key": ("backstay.cli.serve:key", "Create, list, revoke or rotate API keys of the HTTP service."),
     "plan": ("backstay.cli.plan:plan", "Estimate a file of requests: tokens, cost, time."),
     "show": ("backstay.cli.show:show", "Show the prompts and answers in a file of results."),
     "submit": ("backstay.cli.submit:submit", "Queue the lines of a JSON Lines file as the items of a job."),
@@ -43,17 +46,17 @@ COMMANDS = {
         "backstay.cli.deadletters:deadletters",
         "List, replay, archive or restore dead letters (failed items).",
     ),
-    "cache": ("backstay.cli.cache:cache", "Show or clear the answers of earlier runs that later runs use again."),
-    "prune": ("backstay.cli.prune:prune", "Delete old jobs; archive them first if you like."),
+    "cache": ("backstay.cli.show:cache", "Show or clear the answers of earlier runs that later runs use again."),
+    "prune": ("backstay.cli.upkeep:prune", "Delete old jobs; archive them first if you like."),
     "schedule": ("backstay.cli.schedule:schedule", "Add, list, pause, resume, run or remove schedules (cron lines)."),
     "broker": ("backstay.cli.broker:broker", "Show or declare RabbitMQ queues, replay their dead messages."),
     "budget": ("backstay.cli.bounds:budget", "Set, list or remove budgets that several jobs share."),
     "provider": ("backstay.cli.provider:provider", "List, hold or release providers (the services you call)."),
     "providers": ("backstay.cli.provider:providers", "List the LLM providers, and what each can do."),
-    "practice": ("backstay.cli.practice:practice", "Serve a stand-in for a paid provider, with faults and a bill."),
+    "practice": ("backstay.cli.provider:practice", "Serve a stand-in for a paid provider, with faults and a bill."),
     "bounds": ("backstay.cli.bounds:bounds", "Show the most that one hour can cost with these settings."),
     "profiles": ("backstay.cli.bounds:profiles", "Show the three predefined sets of limits."),
-    "migrate": ("backstay.cli.migrate:migrate", "Upgrade the database to the schema of this version."),
+    "migrate": ("backstay.cli.upkeep:migrate", "Upgrade the database to the schema of this version."),
     "doctor": (
         "backstay.cli.doctor.command:doctor",
         "Check the database, files, broker and providers, and say what to fix.",
@@ -86,6 +89,7 @@ def cli(ctx: click.Context, debug: bool) -> None:
 
 
 def main() -> NoReturn:
+    gc.set_threshold(OBJECTS_PER_COLLECTION)
     _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # JSON is UTF-8 wherever it goes; a character that a terminal lacks must not end the command.

@@ -1,12 +1,12 @@
 """`backstay plan`: what a file of requests will take, before anything is sent."""
 
+import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from backstay.cli import output
-from backstay.cli.cache import unknown_requests
 from backstay.cli.command import Command, Duration, json_option, place_options
 from backstay.cli.request_options import (
     LANES,
@@ -24,11 +24,11 @@ from backstay.cli.request_options import (
     schema_option,
     tell_bad_lines,
 )
+from backstay.cli.show import unknown_requests
 from backstay.core.display import show_money, show_seconds
 from backstay.core.errors import UsageError
 from backstay.llm.repeated_requests import show_known
-from backstay.run.destination import CHEAPEST, Destination
-from backstay.run.options import ALWAYS, reasks_of
+from backstay.run.options import ALWAYS, CHEAPEST, Destination, reasks_of
 
 if TYPE_CHECKING:
     from backstay.core.limits import Limits
@@ -116,7 +116,7 @@ def _compare(
     if file == "-" or base_url is not None:
         given_wrong = "stdin" if file == "-" else "--base-url"
         raise UsageError(f"{given_wrong} cannot be compared at several providers", hint="give a file, and --provider")
-    names = list(dict.fromkeys(providers)) or providers_with_keys()
+    names = list(dict.fromkeys(providers)) or providers_with_keys(os.environ)
     if not names:
         raise UsageError("no provider to compare: no key is set", hint="name them: --provider openai --provider groq")
     rows = [_estimate(file, wanted, name, lane, given) for name in names for lane in provider_named(name).lanes]

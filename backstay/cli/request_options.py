@@ -11,9 +11,8 @@ import click
 from backstay.cli.command import Dollars, Duration, Name
 from backstay.cli.output import count, note
 from backstay.core.errors import UsageError
-from backstay.core.outcomes import ANSWER_FLAWS
-from backstay.run.destination import CHEAPEST
-from backstay.run.options import ALWAYS, CONCURRENCY_MAX, NEVER, Reuse, RunOptions
+from backstay.core.models import ANSWER_FLAWS
+from backstay.run.options import ALWAYS, CHEAPEST, CONCURRENCY_MAX, NEVER, Reuse, RunOptions
 
 if TYPE_CHECKING:
     from backstay.llm.formats import InputOptions

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from backstay.run.submission import AtEnd, Order
     from backstay.run.summary import Summary
     from backstay.run.view import View
+
+TABLES: Final = (".csv", ".tsv", ".parquet", ".pq", ".txt")  # results that have the rows of the input
 
 
 @click.command(
@@ -170,9 +172,8 @@ class TableOptions(NamedTuple):
     @property
     def path(self) -> str | None:
         """The path of the table; None: results are written as lines."""
-        from backstay.rows.result_table import is_table
-
-        return self.out or default_out(self.file) if is_table(self.out, self.columns, self.text_only) else None
+        is_table = self.columns is not None or self.text_only or Path(self.out or "").suffix.lower() in TABLES
+        return self.out or default_out(self.file) if is_table else None
 
     def places(self, errors: str | None) -> dict[str, Any]:
         """Where the results go, as the order has it. A table is made from the database, so no lines are kept for it."""
@@ -181,12 +182,12 @@ class TableOptions(NamedTuple):
         return {"out": os.devnull, "errors": errors or os.devnull}
 
     def writer(self, source: "RequestSource", surveyed: "FileSurvey", dedupe: bool) -> "AtEnd | None":
-        from functools import partial
-
-        from backstay.rows.result_table import plan_table, write_table
-
         if (path := self.path) is None:
             return None
+        from functools import partial
+
+        from backstay.rows.tables import plan_table, write_table
+
         plan = plan_table(path, self.columns, self.text_only, source, surveyed)
         return partial(write_table, plan=plan, source=source, survey=surveyed, dedupe=dedupe)
 

@@ -95,8 +95,8 @@ def add(name: str, cron: str, db: str | None, as_json: bool, **given: Any) -> No
 
 def _new_schedule(made: Any, name: str, cron: str, has_code: bool, given: dict[str, Any]) -> "NewSchedule":
     """Checked before anything is opened."""
+    from backstay.app import new_schedule
     from backstay.core.errors import UsageError
-    from backstay.schedules import new_schedule
 
     try:
         payload = json.loads(given["payload"])
@@ -109,9 +109,9 @@ def _new_schedule(made: Any, name: str, cron: str, has_code: bool, given: dict[s
 
 
 async def _require_known(client: "Client", handler: str) -> None:
+    from backstay.app import known_handler
     from backstay.core.errors import UsageError
     from backstay.handlers.function import Registry
-    from backstay.schedules import known_handler
 
     try:
         await known_handler(client.store, Registry(), handler)
@@ -125,7 +125,7 @@ async def _require_known(client: "Client", handler: str) -> None:
 @json_option
 def list_(db: str | None, as_json: bool) -> None:
     """Lists schedules by name. Firings are shown in the time zone of their schedule."""
-    from backstay.schedules import all_schedules
+    from backstay.app import all_schedules
 
     async def read(client: "Client") -> "list[Schedule]":
         return [found async for found in all_schedules(client.store, client.owner)]

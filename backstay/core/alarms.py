@@ -11,6 +11,7 @@ class Alarm(StrEnum):
     INVOCATION_ERRORS = "invocation_errors"
     CHAIN_DEPTH = "chain_depth"
     OUTBOX_LAG = "outbox_lag"
+    OLD_TRANSACTION = "old_transaction"
 
 
 class Wording(NamedTuple):
@@ -42,6 +43,11 @@ WORDING: Final = {
     Alarm.OUTBOX_LAG: Wording(
         " s", "is the age of the oldest unpublished message", "check that a relay and its broker are running"
     ),
+    Alarm.OLD_TRANSACTION: Wording(
+        " s",
+        "is the age of the oldest open transaction, which keeps PostgreSQL from removing old row versions",
+        "end it, for example with SELECT pg_terminate_backend(PID)",
+    ),
 }
 
 # Fewer jobs or invocations are not enough for a percentage.
@@ -55,6 +61,7 @@ class AlarmReading(NamedTuple):
     alarm: Alarm
     value: int
     bound: int
+    detail: str = ""  # where to look
 
     @property
     def is_raised(self) -> bool:
@@ -63,7 +70,8 @@ class AlarmReading(NamedTuple):
     @property
     def words(self) -> str:
         unit, too_much, _ = WORDING[self.alarm]
-        return f"{self.value:,}{unit} {too_much}; the alarm threshold is {self.bound:,}{unit}"
+        detail = f" ({self.detail})" if self.detail else ""
+        return f"{self.value:,}{unit} {too_much}{detail}; the alarm threshold is {self.bound:,}{unit}"
 
 
 def percent(part: int, whole: int, whole_min: int) -> int:

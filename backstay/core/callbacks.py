@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from backstay.core.errors import ErrorCode, UsageError
 from backstay.core.failures import Failure, FailureKind, one_line, public_code
 from backstay.core.ids import read_item, show_item
-from backstay.core.outcomes import Failed, Succeeded
+from backstay.core.models import Failed, Succeeded
 
 NESTING_MAX: Final = 128
 

@@ -4,12 +4,15 @@ from dataclasses import replace
 from random import Random
 from typing import assert_never
 
-from backstay.core.failures import ErrorCode, Failure, FailureKind
+from backstay.core.failures import RETRY_AFTER_FLOOR_MS, ErrorCode, Failure, FailureKind, next_delay_ms
 from backstay.core.limits import has_timed_out, is_past_deadline
-from backstay.core.models import Act, Attempt, AttemptOutcome, Claimed, Delivery, Settlement
-from backstay.core.money import account
-from backstay.core.outcomes import (
+from backstay.core.models import (
+    Act,
+    Attempt,
+    AttemptOutcome,
     CannotAsk,
+    Claimed,
+    Delivery,
     Failed,
     Flaw,
     HandedBack,
@@ -17,6 +20,7 @@ from backstay.core.outcomes import (
     NeverArrived,
     Outcome,
     Running,
+    Settlement,
     Skipped,
     Stopped,
     Submitted,
@@ -24,7 +28,7 @@ from backstay.core.outcomes import (
     Terms,
     fall_back,
 )
-from backstay.core.retry import RETRY_AFTER_FLOOR_MS, next_delay_ms
+from backstay.core.money import account
 from backstay.core.states import ItemState
 
 APART_MS = 5_000
@@ -34,15 +38,17 @@ FREE_PROBES_MAX = 3  # failed probes of one item that cost no attempt; later one
 
 def decide(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Random) -> Settlement:
     """The item's next state. Pure: the same arguments give the same settlement."""
-    settlement = fall_back(item, outcome, terms, _settlement(item, outcome, terms, now_ms, rng), now_ms)
+    settlement = _settlement(item, outcome, terms, now_ms, rng)
+    if terms.fallback is not None:
+        settlement = fall_back(item, outcome, terms, settlement, now_ms)
     return account(item, outcome, settlement)
 
 
 def _settlement(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng: Random) -> Settlement:
     match outcome:
-        case Succeeded() if is_past_deadline(item.deadline_at, now_ms):
-            return _settle_late_success(item, outcome, now_ms)
         case Succeeded():
+            if item.deadline_at is not None and is_past_deadline(item.deadline_at, now_ms):
+                return _settle_late_success(item, outcome, now_ms)
             return _settle_success(item, outcome, now_ms)
         case Skipped():
             return _end(item, ItemState.SKIPPED, now_ms, message=outcome.reason)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from backstay.core.errors import UsageError
-from backstay.core.retry import NAMED, RETRY_AFTER_CAP_MS
+from backstay.core.failures import NAMED, RETRY_AFTER_CAP_MS
 
 _DAYS_MAX_SECONDS: Final = 366 * 86_400
 

@@ -18,8 +18,18 @@ from enum import StrEnum
 from typing import Final, NamedTuple, assert_never
 
 from backstay.core.failures import ErrorCode, FailureKind
-from backstay.core.models import Attempt, Claimed, Settlement
-from backstay.core.outcomes import CannotAsk, Failed, Interrupted, Outcome, Running, Stopped, Succeeded
+from backstay.core.models import (
+    Attempt,
+    CannotAsk,
+    Claimed,
+    Failed,
+    Interrupted,
+    Outcome,
+    Running,
+    Settlement,
+    Stopped,
+    Succeeded,
+)
 from backstay.core.states import ItemState
 
 MICROS_MAX: Final = 10**17  # a hundred billion dollars

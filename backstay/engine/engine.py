@@ -216,6 +216,10 @@ class Engine:
                 served.setdefault(handler, []).append(key)
             await self.parts.store.items.advance_turns(served)
 
+    async def add_up_counts(self, at_once: bool = False) -> None:
+        """Adds up the counts of large jobs that were written here, and ends those jobs whose items have all ended."""
+        self.settler.tell_ended(await self.parts.store.counters.add_up(at_once))
+
     async def write_measures(self) -> None:
         """Stores the measures since the last time. If that fails, they are kept for the next time."""
         taken = self.parts.sums.take()
@@ -255,7 +259,9 @@ class Engine:
         try:
             async with asyncio.timeout(LAST_WORDS_SECONDS):
                 await self.settler.wait_until_committed()
+                await self.add_up_counts(at_once=True)
                 await asyncio.gather(*self._observing)
+                await self.poller.give_back()
                 await self.gate.give_probes()
                 await self.gate.keep_pace()
                 await self.return_lost_claim()

@@ -8,10 +8,19 @@ from typing import assert_never
 from backstay.core.errors import Skip
 from backstay.core.events import ItemLogged, Trouble
 from backstay.core.failures import ErrorCode, Failure, FailureKind, failure_of_exception, one_line
-from backstay.core.models import Claimed
-from backstay.core.outcomes import CannotAsk, Failed, HandedBack, Interrupted, NeverArrived, Outcome, Skipped, Stopped
-from backstay.engine.handler_tasks import ask_provider, new_call_quota
+from backstay.core.models import (
+    CannotAsk,
+    Claimed,
+    Failed,
+    HandedBack,
+    Interrupted,
+    NeverArrived,
+    Outcome,
+    Skipped,
+    Stopped,
+)
 from backstay.engine.parts import Cut, Flight, Flights, Parts
+from backstay.engine.poller import ask_provider, new_call_quota
 from backstay.engine.settler import Settler
 from backstay.handlers.handler import Context, Handler, Surroundings, client_ref
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backstay.clock import Clock, Tasks
 from backstay.core.events import Event, LeasesLost, Trouble
+from backstay.core.failures import NAMED, RetryPolicy
 from backstay.core.limits import Limits, reconcile_after_ms
-from backstay.core.models import Claimed, Delivery, JobTerms
-from backstay.core.outcomes import Terms
-from backstay.core.retry import NAMED, RetryPolicy
+from backstay.core.models import Claimed, Delivery, JobTerms, Terms
 from backstay.core.states import ItemState
 from backstay.handlers.function import Registry, TaskHandler
 from backstay.handlers.handler import Context, Handler, Rules

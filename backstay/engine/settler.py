@@ -9,9 +9,8 @@ from backstay.core.decide import decide
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import ItemsSettled, JobEnded, LeasesLost, Trouble
 from backstay.core.failures import ErrorCode, Failure, FailureKind, one_line
-from backstay.core.models import Claimed, Settlement
-from backstay.core.outcomes import Failed, Flaw, Outcome
-from backstay.core.states import ItemState
+from backstay.core.models import Claimed, Failed, Flaw, Outcome, Settlement
+from backstay.core.states import ItemState, JobState
 from backstay.engine.parts import Flights, ItemPlan, Parts
 from backstay.handlers.handler import Handler
 from backstay.store.inbox import LateSuccess
@@ -126,9 +125,7 @@ class Settler:
         if self._parts.bus.tracing is not None:
             drawn = [(ready.settlement, ready.item, ready.plan.job) for ready in group]
             self._parts.bus.tracing.record_settlements(drawn, settled.lost)
-        for job_id, state in settled.ended_jobs:
-            self.job_ended = True
-            self._parts.emit(JobEnded(job_id, state))
+        self.tell_ended(settled.ended_jobs)
 
     async def _end_asked(self, group: list[Ready]) -> list[Ready]:
         """Fails the items with another invalid answer, if the model was asked for a better one often enough. Only the
@@ -155,6 +152,11 @@ class Settler:
             await keep_late(self._parts, results)
         except DatabaseUnreachable as error:
             self._parts.emit(Trouble(LATE, str(error)))
+
+    def tell_ended(self, jobs: Sequence[tuple[int, JobState]]) -> None:
+        for job_id, state in jobs:
+            self.job_ended = True
+            self._parts.emit(JobEnded(job_id, state))
 
     async def _one_by_one(self, group: list[Ready]) -> None:
         """Commits items separately, so that a row that the database refuses does not stop the others."""

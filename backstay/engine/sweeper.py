@@ -18,12 +18,11 @@ from backstay.core.events import (
 )
 from backstay.core.failures import ErrorCode, Failure, FailureKind, failure_of_exception
 from backstay.core.limits import has_timed_out
-from backstay.core.models import Claimed
-from backstay.core.outcomes import CannotAsk, Failed, Outcome, Stopped
+from backstay.core.models import CannotAsk, Claimed, Failed, Outcome, Stopped
 from backstay.core.states import ItemState, JobState, StopReason
 from backstay.engine.gate import Gate
-from backstay.engine.handler_tasks import HandlerTasks, ItemQuota, ask_provider, new_call_quota
 from backstay.engine.parts import Flights, Parts
+from backstay.engine.poller import HandlerTasks, ItemQuota, ask_provider, new_call_quota
 from backstay.engine.settler import Settler
 from backstay.handlers.handler import Handler, client_ref
 
@@ -54,6 +53,7 @@ class Sweeper:
             self.end_stopped,
             self.move_late,
             self.park,
+            self.add_up_counts,
             self.prune,
         ):
             await self._try_step(step)
@@ -147,6 +147,10 @@ class Sweeper:
         self._parked = set(paused)
         for job_id in set(await store.jobs.parked_jobs()).difference(paused):
             await store.jobs.unpark(job_id)
+
+    async def add_up_counts(self) -> None:
+        """Adds up counts of large jobs whose worker died before it did."""
+        self._tell_ended(await self._parts.store.counters.add_up_forgotten())
 
     async def prune(self) -> None:
         """Deletes hints that were published, and old ones: hints may be written although no relay runs any more."""

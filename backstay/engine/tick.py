@@ -10,7 +10,7 @@ from backstay.core.errors import BackstayError, DatabaseUnreachable
 from backstay.core.events import TickEnded, Trouble
 from backstay.core.failures import one_line
 from backstay.engine.engine import Engine
-from backstay.engine.handler_tasks import ItemQuota, run_side_by_side
+from backstay.engine.poller import ItemQuota, run_side_by_side
 
 MARGIN_SECONDS = 5.0
 AGAIN_SECONDS = 1.0  # while a slow provider is asked, others may bring back items
@@ -143,11 +143,13 @@ class Tick:
 
     async def _submit(self, looks: LookQuota, end: float) -> int:
         """Claims and runs items until there are none left, the limit of items is reached or the time is over."""
-        engine, claimed = self._engine, 0
+        engine, claimed, last = self._engine, 0, False
         while self._clock.monotonic() < end:
             engine.freed.clear()
             await engine.gate.keep_pace()
-            last = looks.over  # until then, looked-up items may come back into the queue
+            if looks.over and not last:  # until then, looked-up items may come back into the queue
+                last = True
+                engine.parts.store.items.forget_fronts()
             room = self._limits.tick_items_max - looks.taken - claimed
             won = await engine.claim_once(room)
             claimed += won

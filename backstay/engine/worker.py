@@ -20,6 +20,7 @@ AGAIN_SECONDS = 1.0
 PACE_SECONDS = 0.25
 PACE_SECONDS_MIN = 0.005
 TURNS_SECONDS = 1.0
+COUNT_SECONDS = 0.5
 MEASURE_SECONDS = 10.0
 FORGET_SECONDS = 3_600.0
 SCHEDULE_SECONDS, SCHEDULE_SECONDS_MIN = 1.0, 0.01
@@ -55,6 +56,7 @@ class Worker:
             self._repeat(self._listen, AGAIN_SECONDS),
             self._repeat(self.engine.gate.keep_pace, PACE_SECONDS),
             self._repeat(self._follow, TURNS_SECONDS),
+            self._repeat(self.engine.add_up_counts, COUNT_SECONDS),
             self._repeat(self.engine.write_measures, MEASURE_SECONDS),
             self._repeat(parts.store.measures.forget, FORGET_SECONDS),
             self._repeat(self.engine.poller.start_polls, min(1.0, parts.limits.poll_interval_seconds)),

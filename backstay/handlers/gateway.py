@@ -26,9 +26,8 @@ from yarl import URL
 
 from backstay.core.display import one_line
 from backstay.core.errors import ErrorCode, NotFound, Permanent, Transient, UsageError
-from backstay.core.failures import Failure, failure_of_exception, failure_of_status
-from backstay.core.outcomes import Failed, NeverArrived, Succeeded
-from backstay.core.retry import parse_retry_after
+from backstay.core.failures import Failure, failure_of_exception, failure_of_status, parse_retry_after
+from backstay.core.models import Failed, NeverArrived, Succeeded
 from backstay.handlers.handler import ASKS_AT_ONCE, Context, Rules, own_pace
 
 NAME: Final = "gateway"

@@ -11,13 +11,22 @@ from typing import Any, Final, NamedTuple, Protocol, overload
 from backstay.clock import Clock
 from backstay.core.breaker import DEFAULT_POLICY, BreakerPolicy
 from backstay.core.errors import ErrorCode, Permanent, Throttled, UsageError
-from backstay.core.failures import one_line
+from backstay.core.failures import NAMED, RetryPolicy, one_line
 from backstay.core.ids import show_item
 from backstay.core.limits import require_number
-from backstay.core.models import AnswerKey, Claimed, Delivery, JobTerms, Usage
-from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Submitted, Succeeded
+from backstay.core.models import (
+    AnswerKey,
+    CannotAsk,
+    Claimed,
+    Delivery,
+    Failed,
+    JobTerms,
+    NeverArrived,
+    Submitted,
+    Succeeded,
+    Usage,
+)
 from backstay.core.pace import Answers, Rate, pace_name_of, read_rate
-from backstay.core.retry import NAMED, RetryPolicy
 
 ASKS_AT_ONCE: Final = 25  # lost requests that are looked up at a time, unless the handler says otherwise
 CHARACTERS_PER_TOKEN: Final = 4

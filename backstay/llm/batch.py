@@ -8,10 +8,9 @@ from typing import Any, Final
 
 from backstay.clock import Clock, Tasks
 from backstay.core.errors import ErrorCode, OutcomeUnknown, Permanent, Throttled, Transient, UsageError
-from backstay.core.failures import Failure, FailureKind
+from backstay.core.failures import Failure, FailureKind, RetryPolicy
 from backstay.core.limits import Limits
-from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Running, Submitted, Succeeded
-from backstay.core.retry import RetryPolicy
+from backstay.core.models import CannotAsk, Failed, NeverArrived, Running, Submitted, Succeeded
 from backstay.handlers.function import TaskAnswer
 from backstay.handlers.handler import Context, Rules
 from backstay.llm.batch_results import BatchResults, BatchTracker

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 from backstay.clock import Clock, Tasks
 from backstay.core.errors import ErrorCode
 from backstay.core.failures import Failure, FailureKind
-from backstay.core.outcomes import Failed, Succeeded
+from backstay.core.models import Failed, Succeeded
 from backstay.handlers.function import TaskAnswer, in_thread
 from backstay.llm.bodies import object_of
 from backstay.llm.endpoint import Veil

@@ -155,9 +155,7 @@ class Credentials:
         return self._clock.now_ms() / 1000
 
 
-def credentials_for(
-    endpoint: Endpoint, settings: Settings, environ: Mapping[str, str] = os.environ
-) -> Credentials | str | None:
+def credentials_for(endpoint: Endpoint, settings: Settings, environ: Mapping[str, str]) -> Credentials | str | None:
     """The key of an endpoint in this process, from a command, a library, or the variable of the key.
 
     A command that is named for the provider wins over the variable, and one of the setting over one in the table of

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -196,7 +195,7 @@ _VEILED: Final = "<secret>"
 _ESCAPED_ASCII: Final = "\\u00"  # in JSON; a secret has only ASCII characters
 
 
-def key_of(endpoint: Endpoint, environ: Mapping[str, str] = os.environ) -> str | None:
+def key_of(endpoint: Endpoint, environ: Mapping[str, str]) -> str | None:
     """The endpoint's key; None for a server that needs none."""
     key = environ.get(endpoint.key_env)
     if key and not is_key(key):
@@ -216,7 +215,7 @@ def account_of(key: str | None) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:12] if key else ""
 
 
-def headers_of(endpoint: Endpoint, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def headers_of(endpoint: Endpoint, environ: Mapping[str, str]) -> dict[str, str]:
     """The endpoint's further headers, by their names in lower case."""
     headers: dict[str, str] = {}
     for name, variable in endpoint.headers_env:

@@ -23,8 +23,8 @@ from backstay.llm.lines import (
 )
 from backstay.llm.provider import LlmProvider, RequestForm
 from backstay.llm.providers import CHAT, provider_named, provider_of_url, split_model
+from backstay.llm.row_files import Template
 from backstay.llm.schemas import AnswerSchema
-from backstay.llm.templates import Template
 
 CUSTOM_ID_CHARACTERS_MAX = 512
 IDS = ("custom_id", "id")

@@ -235,7 +235,7 @@ def _survey_once(
 ) -> FileSurvey:
     found = FileSurvey(source.unit)
     digest = Digest()
-    kinds = found.kinds
+    kinds, last_api = found.kinds, ""
     for line, entry in source.entries():
         if isinstance(entry, LineRefused):
             found.refuse(line, str(entry))
@@ -246,8 +246,10 @@ def _survey_once(
             continue
         custom_id, _, body, *_ = entry
         found.requests += 1
-        found.providers.setdefault(entry.api, line)
-        found.routes.add(entry.route)
+        if entry.api is not last_api or entry.fallbacks:  # mostly the route of the request before
+            last_api = entry.api
+            found.providers.setdefault(last_api, line)
+            found.routes.add(entry.route)
         found.bytes += len(body) if body.isascii() else len(body.encode())
         ids.add(custom_id)
         if digest.add(entry):

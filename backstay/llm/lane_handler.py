@@ -9,10 +9,9 @@ from typing import Any, Final, TypeVar
 
 from backstay.clock import Clock
 from backstay.core.errors import HandlerError, OutcomeUnknown, Permanent, ProviderHeld, Throttled, UsageError
-from backstay.core.failures import ErrorCode, Failure, FailureKind, one_line
-from backstay.core.outcomes import CannotAsk, Failed, Flaw, NeverArrived, Submitted, Succeeded
+from backstay.core.failures import ErrorCode, Failure, FailureKind, RetryPolicy, one_line
+from backstay.core.models import CannotAsk, Failed, Flaw, NeverArrived, Submitted, Succeeded
 from backstay.core.pace import Answers
-from backstay.core.retry import RetryPolicy
 from backstay.handlers.function import TaskAnswer, TaskHandler
 from backstay.handlers.handler import ASKS_AT_ONCE, Context, Rules, last_invalid
 from backstay.llm.bodies import dict_in, object_of
@@ -217,7 +216,8 @@ class CallHandler(LaneHandler):
             self._lookup.check(request)
 
     async def run(self, body: str, context: Context) -> Succeeded | Failed:
-        request, clock = await self.request_to_send(body, context), self.clock
+        clock = self.clock
+        request = self.request_in(body) if self._check is None else await self.request_to_send(body, context)
         ref = context.idempotency_key
         text = request.body if self._lookup is None else self._lookup.body(request, ref)
         if self.credentials is not None:

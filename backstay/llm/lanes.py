@@ -3,6 +3,7 @@
 A run opens its own. A worker or a tick opens what the unfinished jobs of its database need, now and later.
 """
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -11,8 +12,8 @@ from typing import Protocol
 from backstay.clock import Clock, Tasks
 from backstay.core.errors import DatabaseUnreachable, UsageError
 from backstay.core.events import Trouble
+from backstay.core.failures import RetryPolicy
 from backstay.core.limits import Limits
-from backstay.core.retry import RetryPolicy
 from backstay.handlers.function import Registry
 from backstay.handlers.handler import Handler, Rules
 from backstay.llm import batch, lane_handler
@@ -62,7 +63,7 @@ class Lanes:
         if endpoint.name in self._registry:
             return self._registry[endpoint.name]
         settings = self._app.settings
-        key = credentials_for(endpoint, settings)
+        key = credentials_for(endpoint, settings, os.environ)
         wire = Wire(endpoint, key, self._calls_max, http=settings.http)
         await wire.open()
         self._closing.push_async_callback(wire.close)

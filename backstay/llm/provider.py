@@ -15,8 +15,7 @@ from yarl import URL
 from backstay.clock import Clock
 from backstay.core.failures import error_of_failure
 from backstay.core.limits import Limits
-from backstay.core.models import Usage
-from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Succeeded
+from backstay.core.models import CannotAsk, Failed, NeverArrived, Succeeded, Usage
 from backstay.handlers.function import TaskAnswer
 from backstay.llm.endpoint import DEFAULT_API, Lane
 from backstay.llm.lines import LlmRequest

@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from backstay.clock import Clock
+from backstay.core.failures import parse_retry_after, retry_after_ms_of
 from backstay.core.pace import Answers
-from backstay.core.retry import parse_retry_after, retry_after_ms_of
 
 THROTTLED: Final = 429
 _EXACT: Final = "retry-after-ms"

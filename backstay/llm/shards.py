@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from backstay.clock import Clock, Tasks, wait_for_event
 from backstay.core.errors import ErrorCode, Permanent, Throttled
 from backstay.core.failures import failure_of_exception
-from backstay.core.outcomes import Failed
+from backstay.core.models import Failed
 from backstay.handlers.handler import Context
 
 BATCH_REQUESTS_MAX: Final = 10_000  # that are put together at once

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from backstay.core.events import BrokerWiped, Trouble
 from backstay.messaging.connection import Broken, ConnectionMeans, Link, reason_of
-from backstay.messaging.messages import CONTENT_TYPE, PERSISTENT, OutgoingMessage
+from backstay.messaging.messages import CONTENT_TYPE, PERSISTENT, OutgoingMessage, Queue, Topology
 from backstay.messaging.queues import Subscription, ask_depth, declare, has_exchange, have_queues, open_channel
-from backstay.messaging.topology import Queue, Topology
 
 if TYPE_CHECKING:
     from aio_pika.abc import AbstractConnection

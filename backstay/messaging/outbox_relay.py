@@ -16,8 +16,7 @@ from backstay.client import Client
 from backstay.clock import Clock, Tasks, new_random, wait_for_event
 from backstay.core.events import MessagesPublished, OutboxLag, Trouble
 from backstay.core.failures import one_line
-from backstay.messaging.messages import OutgoingMessage, hint_of, user_message
-from backstay.messaging.topology import Topology
+from backstay.messaging.messages import OutgoingMessage, Topology, hint_of, user_message
 from backstay.observe.bus import Bus
 from backstay.store.outbox import MESSAGES, WORK, Message, Outbox
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from backstay.core.errors import NotAllowed
 from backstay.messaging.connection import Broken, reason_of
-from backstay.messaging.messages import Incoming
-from backstay.messaging.topology import Exchange, Queue, Topology
+from backstay.messaging.messages import Exchange, Incoming, Queue, Topology
 
 if TYPE_CHECKING:
     from aio_pika.abc import AbstractConnection

@@ -12,7 +12,7 @@ from backstay.core.callbacks import StoredCallback, deciding_callback, name_task
 from backstay.core.errors import ErrorCode, Permanent, Throttled, UsageError
 from backstay.core.failures import Failure, FailureKind, failure_of_status, one_line, parse_retry_after
 from backstay.core.ids import job_of, read_item
-from backstay.core.outcomes import Failed, Running, Submitted, Succeeded
+from backstay.core.models import Failed, Running, Submitted, Succeeded
 from backstay.handlers.function import TaskHandler, dump
 from backstay.handlers.handler import NO_LIMITS, CallLimits, Context, Rules
 from backstay.handlers.outgoing import Outgoing, PostReply

@@ -26,7 +26,7 @@ from backstay.core.errors import (
 )
 from backstay.core.failures import one_line
 from backstay.core.ids import read_item
-from backstay.core.outcomes import Failed
+from backstay.core.models import Failed
 from backstay.handlers.function import dump
 from backstay.handlers.handler import Context
 from backstay.messaging.connection import CLOSE_SECONDS, close_connection, open_connection

@@ -11,7 +11,7 @@ from backstay.app import Backstay
 from backstay.core.display import show_money
 from backstay.core.errors import UsageError
 from backstay.core.ids import item_id, show_item
-from backstay.core.outcomes import Flaw
+from backstay.core.models import Flaw
 from backstay.core.states import ItemState
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.schema_dialects import resolve

@@ -23,8 +23,7 @@ from backstay.rows.options import MapOptions, MapTerms, read_options
 from backstay.rows.progress import BACKGROUND, ProgressLine, choose_progress
 from backstay.rows.prompts import Prompt
 from backstay.rows.results import Results
-from backstay.run.destination import CHEAPEST
-from backstay.run.options import Reuse
+from backstay.run.options import CHEAPEST, Reuse
 from backstay.run.result_file import Positions
 
 T = TypeVar("T")

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 from backstay import settings
 from backstay.app import Backstay
 from backstay.core.errors import UsageError
-from backstay.core.outcomes import ANSWER_FLAWS
+from backstay.core.models import ANSWER_FLAWS
 from backstay.llm.formats import InputOptions
 from backstay.llm.prices import parse_price
 from backstay.llm.providers import provider_names
 from backstay.llm.schemas import REASKS_DEFAULT, REASKS_MAX
 from backstay.rows.prompts import PromptOptions
-from backstay.run.destination import CHEAPEST
-from backstay.run.options import ALWAYS, CONCURRENCY_MAX, NEVER, Reuse, RunOptions
+from backstay.run.options import ALWAYS, CHEAPEST, CONCURRENCY_MAX, NEVER, Reuse, RunOptions
 
 if TYPE_CHECKING:
     from backstay.rows.results import Results

@@ -13,12 +13,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
+from backstay.core.display import is_unicode
 from backstay.core.errors import UsageError
-from backstay.core.values import is_unicode
 from backstay.llm.formats import InputOptions, ParsedRequest, check_id, request_of_body, request_of_prompt
 from backstay.llm.lines import LineRefused, Member, open_temporary, quote_json, write_json
 from backstay.llm.repeated_requests import metadata_of_sample
-from backstay.llm.templates import Template
+from backstay.llm.row_files import Template
 
 Row = Mapping[str, Any]
 Fill = Callable[[Row], Any]  # writes a part of a request for a row

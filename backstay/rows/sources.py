@@ -7,8 +7,8 @@ from enum import StrEnum
 from os import PathLike, fspath
 from typing import Any, Final
 
+from backstay.core.display import NotPlain, plain_value
 from backstay.core.errors import UsageError
-from backstay.core.values import NotPlain, plain_value
 from backstay.llm.lines import LineRefused, open_temporary
 from backstay.llm.row_files import TEXT_COLUMN, FileKind, Row, columns_of, names_in, open_row_file
 

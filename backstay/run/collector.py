@@ -9,8 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from backstay.core.events import Event, ItemsSettled
 from backstay.core.ids import item_id, job_of, position_of
-from backstay.core.models import Attempt, Settlement
-from backstay.core.outcomes import Flaw
+from backstay.core.models import Attempt, Flaw, Settlement
 from backstay.core.states import TERMINAL, ItemState
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.fallbacks import Fallback

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from backstay.core.errors import BackstayError, ErrorCode, UsageError
 from backstay.core.ids import POSITIONS_MAX, position_of
-from backstay.core.outcomes import Flaw
+from backstay.core.models import Flaw
 from backstay.core.states import ItemState
 from backstay.llm.fallbacks import Fallback
 from backstay.llm.lines import unseal

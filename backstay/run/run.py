@@ -12,7 +12,7 @@ from backstay.core.breaker import BreakerState
 from backstay.core.display import show_count
 from backstay.core.errors import DatabaseUnreachable, NotAllowed
 from backstay.core.ids import item_id
-from backstay.core.outcomes import ANSWER_FLAWS, Flaw
+from backstay.core.models import ANSWER_FLAWS, Flaw
 from backstay.core.states import ItemState, JobState
 from backstay.engine.gate import FirstReplies
 from backstay.engine.worker import Worker
@@ -28,8 +28,8 @@ from backstay.run.run_state import Again, RunState, Wait, Waits
 from backstay.run.submission import Order, Submission, set_ceiling
 from backstay.run.summary import Ending, Summary
 from backstay.run.view import View
+from backstay.store.item_views import is_out_of_money
 from backstay.store.job_views import JobView
-from backstay.store.story import is_out_of_money
 from backstay.store.workers import WorkerView
 
 LOOK_SECONDS = 0.2

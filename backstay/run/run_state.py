@@ -9,7 +9,7 @@ from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.display import show_count
 from backstay.core.errors import ErrorCode
 from backstay.core.events import Event, ItemsSettled, Trouble
-from backstay.core.outcomes import ANSWER_FLAWS
+from backstay.core.models import ANSWER_FLAWS
 from backstay.core.pace import Pace, day_wait_ms
 from backstay.core.states import JobState
 from backstay.llm.endpoint import Endpoint, Lane

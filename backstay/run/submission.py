@@ -27,8 +27,8 @@ from backstay.llm.schemas import AnswerCheck
 from backstay.llm.shards import BATCH_REQUESTS_MAX
 from backstay.run.options import ALWAYS, Reuse
 from backstay.run.summary import Summary
-from backstay.store.answers import Search
 from backstay.store.store import Store
+from backstay.store.submissions import Search
 
 
 class ProviderTerms(NamedTuple):
@@ -285,7 +285,6 @@ class Submission:
         self._surveyed = surveyed
         starts = {route_of(start): start for start in order.endpoint.starts}
         self._scales = {route: Scales.of(order, start) for route, start in starts.items()}
-        self._handlers = {route: start.name for route, start in starts.items()}
         self._key = ""
         self._job_id: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._copies: list[tuple[int, int, str]] = []  # first position, number, custom_id; not yet written down
@@ -373,16 +372,20 @@ class Submission:
 
     async def _items(self, client: Client) -> AsyncIterator[Weighed]:
         position = 0
-        keys = {route_of(start): RequestKeys.of(client.owner, start) for start in self._order.endpoint.starts}
+        ways = {
+            (route := route_of(start)): (self._scales[route], RequestKeys.of(client.owner, start), start.name)
+            for start in self._order.endpoint.starts
+        }
         look = self._order.dedupe and not self._order.all_differ
         with Originals() as originals:
             for number, found in enumerate(requests(self._source, self._surveyed), 1):
-                request, route = found.request, found.route
+                request = found.request
                 first = originals.first(request, position, found.api) if look else position
                 if first == position:
-                    worst, tokens, written = self._scales[route].weigh(request, found.fields, found.fallbacks)
-                    key = keys[route].key(request.url, found.fields, found.model, sample_of(request.metadata))
-                    yield Weighed(seal(request), worst, tokens, self._handlers[route], written, key)
+                    scales, keys, handler = ways[found.route]
+                    worst, tokens, written = scales.weigh(request, found.fields, found.fallbacks)
+                    key = keys.key(request.url, found.fields, found.model, sample_of(request.metadata))
+                    yield Weighed(seal(request), worst, tokens, handler, written, key)
                     position += 1
                     continue
                 self._left_out += 1

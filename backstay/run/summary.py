@@ -9,7 +9,7 @@ from typing import Any, Final
 from backstay.core.display import one_line, show_ceiling, show_count, show_money, show_seconds
 from backstay.core.failures import Failure
 from backstay.core.ids import show_item
-from backstay.core.outcomes import ANSWER_FLAWS
+from backstay.core.models import ANSWER_FLAWS
 from backstay.run.result_file import EndedRequest
 from backstay.store.job_views import FailureGroup
 

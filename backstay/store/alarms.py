@@ -19,6 +19,7 @@ class AlarmRow(NamedTuple):
     bound: int
     raised_at: int
     cleared_at: int | None
+    detail: str
 
 
 class AlarmStanding(NamedTuple):
@@ -56,7 +57,9 @@ class Alarms:
         found: list[AlarmRow] = await self._db.read(one("alarms"))
         known = [row for row in found if row.name in set(Alarm)]
         return [
-            AlarmStanding(AlarmReading(Alarm(row.name), row.value, row.bound), row.raised_at, row.cleared_at)
+            AlarmStanding(
+                AlarmReading(Alarm(row.name), row.value, row.bound, row.detail), row.raised_at, row.cleared_at
+            )
             for row in known
         ]
 
@@ -65,7 +68,12 @@ class Alarms:
 
 
 def _keep(reading: AlarmReading, owner: str) -> Script[bool]:
-    values = {"name": reading.alarm.value, "figure": reading.value, "bound": reading.bound}
+    values = {
+        "name": reading.alarm.value,
+        "figure": reading.value,
+        "bound": reading.bound,
+        "detail": reading.detail,
+    }
     changed = yield Ask("raise_alarm" if reading.is_raised else "clear_alarm", values)
     if not changed:
         if reading.is_raised:

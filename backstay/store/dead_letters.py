@@ -12,10 +12,11 @@ from backstay.core.states import ItemState
 from backstay.store.databases.database import Database
 from backstay.store.files import with_sources
 from backstay.store.item_views import ItemView, add_last_errors
+from backstay.store.job_counts import count_flaws
 from backstay.store.jobs import FailedItem
 from backstay.store.outbox import hint_queued
 from backstay.store.queries import Ask, Script, one, record
-from backstay.store.settle import count_flaws, widen_keys
+from backstay.store.settle import widen_keys
 
 JOBS_MAX: Final = 100  # read by one page
 LOOKED_MAX: Final = 20_000  # failed items that one page reads

@@ -1,24 +1,29 @@
 """Items: how workers take them, keep them and settle them."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from backstay.core import pace as paces
 from backstay.core.ids import item_range, level_of
 from backstay.core.models import Claimed, JobTerms, Settlement
 from backstay.core.pace import Pace
-from backstay.store.affordable import MoneyGone, claim_affordable
-from backstay.store.databases.database import Database, writes
+from backstay.store.budgets import MoneyGone, claim_affordable
+from backstay.store.databases.database import HEAD_SECONDS, TIME_HEAD_SECONDS, Database, Front, writes
+from backstay.store.job_counts import LargeJobs, Move, count
 from backstay.store.providers import lock_pace, save_pace
 from backstay.store.queries import Ask, Script, one, record
-from backstay.store.settle import Move, Settled, are_few, count, settle_few
+from backstay.store.settle import Settled, are_few, settle_few
 from backstay.store.settle import settle as settle_all
 
 PROMOTE_ITEMS_MAX = 5_000
 PROBE_CHOICE = 20  # candidates per probe of a failing provider
 PICKS_MAX = 10  # by one claim, while it finds items that do not fit under their budgets
+
+Fronts = Callable[..., Front]  # by names: of the statement, the handler, and where in the queue it starts
+_order_key = attrgetter("order_key")
 
 
 class Want(NamedTuple):
@@ -33,6 +38,7 @@ class Want(NamedTuple):
     from_key: int = 0  # where in the queue to start; the rest comes from its head
     cost_micros: int | None = None  # of items that were submitted without a cost
     weighs: bool = False  # items without a cost must be weighed before they are claimed
+    known: bool = False  # its next items are probably of jobs that are known to be running
     guarded: bool = False  # its jobs are locked only when all is decided, if nothing else needs that (claim_fitting)
     probes: tuple[float, ...] = ()  # the places in the queue, from 0 to 1, of the probes for a failing provider
 
@@ -56,6 +62,7 @@ class Picked(NamedTuple):
     tokens: int
     output_tokens: int
     calls: int
+    order_key: int
 
 
 record(Claimed)
@@ -73,8 +80,21 @@ class PacedClaim(NamedTuple):
 
 
 class Items:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, large: LargeJobs | None = None) -> None:
         self._db = database
+        self._large = large or LargeJobs()
+        self._fronts: dict[tuple[str, ...], Front] = {}
+        self._known: set[str] = set()  # handlers whose last claim had only items of known jobs
+
+    def _front(self, *names: str, head_seconds: float = HEAD_SECONDS) -> Front:
+        """How far the index of a statement has been read."""
+        if names not in self._fronts:
+            self._fronts[names] = Front(self._db, head_seconds)
+        return self._fronts[names]
+
+    def forget_fronts(self) -> None:
+        """The next looks start at the head."""
+        self._fronts.clear()
 
     async def claim(
         self,
@@ -86,14 +106,16 @@ class Items:
         room: int | None = None,
     ) -> ClaimedItems:
         if not any(want.paced for want in wants):
-            return await self._db.single(lambda: claim_items(wants, worker, lease_ms, known_jobs, promoting, room))
+            wants = [want._replace(known=want.handler in self._known) for want in wants]
+            claim = partial(claim_items, self._front, wants, worker, lease_ms, known_jobs, promoting, room)
+            return self._note(await self._db.single(claim))
         # One transaction each: two workers that lock the same paces in different orders would deadlock.
         parts: list[ClaimedItems] = []
         for index, want in enumerate(wants):
             left = None if room is None else room - sum(len(part.items) for part in parts)
             share = None if left is None else -(-left // (len(wants) - index))
-            claiming = partial(claim_items, worker=worker, lease_ms=lease_ms, known_jobs=known_jobs, room=share)
-            claiming = partial(claiming, promoting=promoting and index == 0)
+            terms: dict[str, Any] = {"worker": worker, "lease_ms": lease_ms, "known_jobs": known_jobs, "room": share}
+            claiming = partial(claim_items, self._front, **terms, promoting=promoting and index == 0)
             if want.paced is None:
                 parts.append(await self._db.single(partial(claiming, [want])))
                 continue
@@ -104,6 +126,15 @@ class Items:
                 parts.append(await self._db.write(partial(claiming, [want])))
         return _join_claims(parts)
 
+    def _note(self, taken: ClaimedItems) -> ClaimedItems:
+        """Remembers which jobs are large, and whose next items are probably of known jobs."""
+        self._large.note_claimed((job.id, job.items_left) for job in taken.jobs)
+        if self._db.dialect.chained:
+            new = {job.id for job in taken.jobs}
+            self._known = {item.handler for item in taken.items}
+            self._known -= {item.handler for item in taken.items if item.job_id in new}
+        return taken
+
     async def claim_named(
         self,
         named: Sequence[tuple[Want, Collection[int]]],
@@ -113,7 +144,7 @@ class Items:
     ) -> ClaimedItems:
         """Claims those of the named items, by handler, that are ready; the others are done, held, or leased by another
         worker."""
-        return await self._db.single(lambda: _claim_named(named, worker, lease_ms, known_jobs))
+        return self._note(await self._db.single(lambda: _claim_named(named, worker, lease_ms, known_jobs)))
 
     @writes
     def poll(
@@ -131,7 +162,9 @@ class Items:
         no longer needed."""
         values = {"handler": handler, "account": account or "", "n": items, "worker": worker, "lease_ms": lease_ms}
         values |= {"grace_ms": grace_ms, "time_shares": max(time_shares, 1)}
-        taken = sorted((yield Ask("poll", values)), key=_by_id)
+        front = self._front("poll", handler, account or "")
+        rows = yield from front.look_back(lambda back_ms: Ask("poll", {**values, "back_ms": back_ms}), items)
+        taken = sorted(rows, key=_by_id)
         return ClaimedItems(taken, (yield from _new_terms(taken, known_jobs)))
 
     @writes
@@ -141,18 +174,22 @@ class Items:
         """Tasks whose items have timed out, for `late_ms` after that."""
         values = {"handler": handler, "account": account or "", "n": items, "lease_ms": lease_ms, "late_ms": late_ms}
         yield Ask("forget_late", values)
-        return sorted((yield Ask("poll_late", values)), key=_by_id)
+        front = self._front("poll_late", handler, account or "", head_seconds=TIME_HEAD_SECONDS)
+        rows = yield from front.look_back(lambda back_ms: Ask("poll_late", {**values, "back_ms": back_ms}), items)
+        return sorted(rows, key=_by_id)
 
-    async def put_off_late(self, looks: Sequence[tuple[int, int, int | None]]) -> None:
-        """Stores when to look at such tasks again: (item, fence, in how many milliseconds; None: never)."""
-        await self._db.write(one("put_off_late", batch=looks))
+    async def put_off_polls(self, polls: Sequence[tuple[int, int, int | None]]) -> None:
+        """Stores when to poll tasks again: (item, fence, in how many milliseconds; None: never)."""
+        await self._db.write(one("put_off_polls", batch=polls))
 
     @writes
     def rescue(
         self, handler: str, askable: bool, items: int, worker: str, lease_ms: int, known_jobs: Collection[int] = ()
     ) -> Script[ClaimedItems]:
         values = {"handler": handler, "askable": int(askable), "n": items, "worker": worker, "lease_ms": lease_ms}
-        taken = sorted((yield Ask("rescue", values)), key=_by_id)
+        front = self._front("rescue", handler, head_seconds=TIME_HEAD_SECONDS)
+        rows = yield from front.look_back(lambda back_ms: Ask("rescue", {**values, "back_ms": back_ms}), items)
+        taken = sorted(rows, key=_by_id)
         return ClaimedItems(taken, (yield from _new_terms(taken, known_jobs)))
 
     @writes
@@ -194,9 +231,10 @@ class Items:
         yield Ask("weigh_new", batch=weights)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        if self._db.dialect.chained and are_few(settlements):
-            return await self._db.single(lambda: settle_few(settlements))
-        return await self._db.write(lambda: settle_all(settlements))
+        large = self._large if self._db.dialect.chained else None
+        if large is not None and are_few(settlements, large):
+            return await self._db.single(lambda: settle_few(settlements, large))
+        return await self._db.write(lambda: settle_all(settlements, large))
 
     @writes
     def advance_turns(self, served: Mapping[str, Sequence[int]]) -> Script[None]:
@@ -206,6 +244,7 @@ class Items:
 
 
 def claim_items(
+    front_of: Fronts,
     wants: Sequence[Want],
     worker: str,
     lease_ms: int,
@@ -215,7 +254,8 @@ def claim_items(
 ) -> Script[ClaimedItems]:
     """Claims the items that each handler wants. All share `room`; room that one handler cannot use goes to the next."""
     if promoting:
-        yield Ask("promote", {"n": PROMOTE_ITEMS_MAX})
+        promoted = partial(_ask_back, "promote", {"n": PROMOTE_ITEMS_MAX})
+        yield from front_of("promote").look_back(promoted, PROMOTE_ITEMS_MAX)
     items: list[Claimed] = []
     more = passed_over = False
     again_ms: int | None = None
@@ -229,21 +269,47 @@ def claim_items(
             picked = yield from _pick_probes(want, share)
             rows = yield Ask("claim_named", {"handler": want.handler, **values}, [(item.id,) for item in picked])
         elif want.paced is None:
-            rows = yield Ask("claim", {"handler": want.handler, "n": share, "from_key": want.from_key, **values})
-            if want.from_key and len(rows) < share:
-                more_values = {"handler": want.handler, "n": share - len(rows), "from_key": 0, **values}
-                rows = [*rows, *(yield Ask("claim", more_values))]
+            fronts = partial(front_of, "claim", want.handler)
+            rows = yield from _claim_ready(fronts, want, share, values)
+            if len(rows) < share:
+                again_ms = _sooner(again_ms, fronts().again_ms)
         else:
-            paced = yield from _claim_paced(want, want.paced, share, values)
+            fronts = partial(front_of, "pick", want.handler, str(want.only_job or ""))
+            paced = yield from _claim_paced(fronts, want, want.paced, share, values)
             rows, share = paced.items, min(share, paced.allowed)
             unweighed += paced.unweighed
             passed_over = passed_over or paced.passed_over
-            if paced.again_ms > 0:
-                again_ms = paced.again_ms if again_ms is None else min(again_ms, paced.again_ms)
+            again_ms = _sooner(again_ms, paced.again_ms or None)
+            if len(rows) < share:
+                again_ms = _sooner(again_ms, fronts().again_ms)
         items += rows
         more = more or len(rows) == share
     items.sort(key=_by_id)
     return ClaimedItems(items, (yield from _new_terms(items, known_jobs)), more, again_ms, unweighed, passed_over)
+
+
+def _claim_ready(fronts: Fronts, want: Want, share: int, values: dict[str, Any]) -> Script[list[Claimed]]:
+    """The next ready items. A claim that starts at a lower priority has a front there, and takes the rest of its share
+    from the head of the queue."""
+
+    def claim(n: int, from_key: int) -> Ask:
+        name = "claim_known" if want.known else "claim"
+        return Ask(name, {"handler": want.handler, "n": n, "from_key": from_key, **values})
+
+    items: list[Claimed] = []
+    if want.from_key:
+        items = yield from fronts(str(want.from_key)).look(partial(claim, share), share, _order_key, want.from_key)
+    if (left := share - len(items)) > 0:
+        items = [*items, *(yield from fronts().look(partial(claim, left), left, _order_key))]
+    return items
+
+
+def _ask_back(name: str, values: Mapping[str, Any], back_ms: int) -> Ask:
+    return Ask(name, {**values, "back_ms": back_ms})
+
+
+def _sooner(first: int | None, second: int | None) -> int | None:
+    return min((ms for ms in (first, second) if ms is not None), default=None)
 
 
 def _claim_named(
@@ -271,7 +337,7 @@ def _join_claims(parts: Sequence[ClaimedItems]) -> ClaimedItems:
     )
 
 
-def _claim_paced(want: Want, provider: str, share: int, values: dict[str, Any]) -> Script[PacedClaim]:
+def _claim_paced(fronts: Fronts, want: Want, provider: str, share: int, values: dict[str, Any]) -> Script[PacedClaim]:
     """Claims no more than the provider's pace and the jobs' budgets allow, and reserves the money, in one
     transaction. If items do not fit under their budgets, it looks at those behind them."""
     pace, now = yield from lock_pace(provider)
@@ -279,12 +345,17 @@ def _claim_paced(want: Want, provider: str, share: int, values: dict[str, Any]) 
     share = min(share, paces.requests_allowed(pace, in_flight["items"], now))
     items, unweighed, passed_over = list[Claimed](), tuple[tuple[str, int], ...](), False
     for _ in range(PICKS_MAX if share > 0 else 0):
-        picked = yield from _pick(want, share - len(items))
+        found = picked = yield from _pick(fronts, want, share - len(items))
         if want.weighs:
             unweighed += tuple((want.handler, item.id) for item in picked if item.cost_micros is None)
             picked = [item for item in picked if item.cost_micros is not None]
         picked = picked[: _tokens_fit(pace, picked, now)]
         won = (yield from claim_affordable(want, picked, values)) if picked else []
+        if len(won) < len(found):
+            ids = {item.id for item in won}
+            left_at = min(item.order_key for item in found if item.id not in ids)
+            fronts().go_back(left_at)
+            fronts(str(want.from_key)).go_back(left_at)
         pace = _pace_after(pace, picked, won, now)
         items += won
         passed_over = len(won) < len(picked)
@@ -309,16 +380,21 @@ def _pace_after(pace: Pace, picked: Sequence[Picked], won: Sequence[Claimed], no
     return paces.pace_after(pace, len(won), tokens, now, outputs)
 
 
-def _pick(want: Want, share: int) -> Script[list[Picked]]:
+def _pick(fronts: Fronts, want: Want, share: int) -> Script[list[Picked]]:
     """The next ready items."""
     if want.probes and want.only_first is not None:
         return (yield _ask_pick(want, min(share, len(want.probes)), 0))
     if want.probes:
         return (yield from _pick_probes(want, share))
-    items: list[Picked] = yield _ask_pick(want, share, want.from_key)
-    if want.from_key and len(items) < share:
+    look, items = partial(_ask_pick, want, share), list[Picked]()
+    if want.from_key:
+        items = yield from fronts(str(want.from_key)).look(look, share, _order_key, want.from_key)
+    if len(items) < share:
         known = {item.id for item in items}
-        items += [item for item in (yield _ask_pick(want, share, 0)) if item.id not in known]
+        items = [
+            *items,
+            *(item for item in (yield from fronts().look(look, share, _order_key)) if item.id not in known),
+        ]
     return items[:share]
 
 

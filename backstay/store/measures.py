@@ -108,23 +108,25 @@ class Sums:
 
     def __init__(self) -> None:
         self._sums: dict[MeasureSlot, Measure] = {}
+        self._last: tuple[int, MeasureSource, Measure] | None = None  # most settlements are of the same slot
 
     def add(self, source: MeasureSource, settlement: Settlement, now_ms: int) -> None:
         attempt = settlement.attempt
         at = now_ms if attempt is None else attempt.ended_at
-        place = MeasureSlot(at // MINUTE_MS, source)
-        measure = self._sums.get(place)
-        if measure is None:
-            measure = self._sums[place] = Measure()
-        measure.add(settlement)
+        minute, last = at // MINUTE_MS, self._last
+        if last is None or last[0] != minute or last[1] is not source:
+            measure = self._sums.setdefault(MeasureSlot(minute, source), Measure())
+            self._last = last = (minute, source, measure)
+        last[2].add(settlement)
 
     def take(self) -> dict[MeasureSlot, Measure]:
         """Returns all sums and starts again from zero."""
-        taken, self._sums = self._sums, {}
+        taken, self._sums, self._last = self._sums, {}, None
         return {place: measure for place, measure in taken.items() if any(measure.values())}
 
     def give_back(self, taken: dict[MeasureSlot, Measure]) -> None:
         """Adds measures that could not be stored to the current sums, for the next time."""
+        self._last = None
         for place, measure in taken.items():
             mine = self._sums.get(place)
             self._sums[place] = measure if mine is None else sum_measures([mine, measure])

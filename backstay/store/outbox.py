@@ -10,7 +10,7 @@ from backstay.clock import new_id
 from backstay.core.errors import UsageError
 from backstay.core.failures import one_line
 from backstay.core.ids import item_range, job_of, show_item
-from backstay.store.databases.database import Database
+from backstay.store.databases.database import Database, Front
 from backstay.store.queries import Ask, Load, Script, fields_of, one, record
 
 WORK: Final = "work"  # the sink of hints about items that are ready
@@ -69,6 +69,7 @@ class Outbox:
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._fronts: dict[str, Front] = {}  # by sink
 
     async def publish(self, owner: str, topic: str, message: str) -> tuple[str, ...]:
         """Writes a user's message, a JSON text, for each sink that takes it; returns their names."""
@@ -85,7 +86,11 @@ class Outbox:
 
     async def claim(self, sink: str, n: int, lease_ms: int) -> list[Message]:
         """The oldest pending messages that are due, for one relay until its lease is over."""
-        rows = await self._db.single(one("claim_messages", {"sink": sink, "n": n, "lease_ms": lease_ms}))
+        values = {"sink": sink, "n": n, "lease_ms": lease_ms}
+        front = self._fronts.setdefault(sink, Front(self._db))
+        rows = await self._db.single(
+            lambda: front.look_back(lambda back_ms: Ask("claim_messages", {**values, "back_ms": back_ms}), n)
+        )
         return sorted(rows, key=_age)
 
     async def mark_published(self, ids: Sequence[int]) -> None:

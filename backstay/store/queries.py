@@ -179,10 +179,18 @@ class Dialect:
     in_cte: str  # rows named by a CTE; as an array, PostgreSQL cannot choose to join by a scan of the whole table
     numbered: bool
     chained: bool  # one statement can change several tables, so a small verb is one round trip
+    keeps_entries: bool  # an index keeps the entries of changed rows while a transaction is held open
 
 
 SQLITE = Dialect(
-    "sqlite", now=":now", skip_locked="", for_update="", in_cte="IN (SELECT id FROM {})", numbered=False, chained=False
+    "sqlite",
+    now=":now",
+    skip_locked="",
+    for_update="",
+    in_cte="IN (SELECT id FROM {})",
+    numbered=False,
+    chained=False,
+    keeps_entries=False,
 )
 POSTGRES = Dialect(
     "postgres",
@@ -192,6 +200,7 @@ POSTGRES = Dialect(
     in_cte="= ANY(ARRAY(SELECT id FROM {}))",
     numbered=True,
     chained=True,
+    keeps_entries=True,
 )
 
 # In the order of their enums: a partial index is used only if its condition stands in a statement word for word.
@@ -221,9 +230,11 @@ def statements() -> Iterator[tuple[str, str]]:
 
 
 @cache
-def shared_pieces() -> Mapping[str, str]:
-    """The texts that several statements share, by name."""
-    return {name: _without_comments(text) for name, text in _parts("-- shared: ")}
+def shared_pieces(dialect: Dialect) -> Mapping[str, str]:
+    """The texts that several statements share, by name; `counted_apart.postgres` is an override as for statements."""
+    found = {name: _without_comments(text) for name, text in _parts("-- shared: ")}
+    plain = {name: text for name, text in found.items() if "." not in name}
+    return plain | {name: found[f"{name}.{dialect.name}"] for name in plain if f"{name}.{dialect.name}" in found}
 
 
 @cache
@@ -254,14 +265,14 @@ def queries_for(dialect: Dialect) -> Mapping[str, Query]:
 
 
 def render(text: str, dialect: Dialect) -> Query:
-    text = _with_shared(_without_comments(text)).replace("{now}", dialect.now)
+    text = _with_shared(_without_comments(text), dialect).replace("{now}", dialect.now)
     text = _SET.sub(lambda match: _word_list(_SETS[match.group(1)]), text)
     text = _FOLLOWS.sub(lambda match: _follows(*match.groups()), text)
     text = text.replace("{skip_locked}", dialect.skip_locked).replace("{for_update}", dialect.for_update)
     text = _IN_CTE.sub(lambda match: dialect.in_cte.format(match.group(1)), text)
+    text = _EACH.sub(lambda match: _each_field(*match.groups()), text)
     makes = {maker_of(record_named(name)) for kind, name, *_ in _COLUMNS.findall(text) if kind == "columns"}
     text = _COLUMNS.sub(lambda match: _column_list(*match.group(2, 3, 4)), text)
-    text = _EACH.sub(lambda match: _each_field(*match.groups()), text)
     found = _BATCH.search(text)
     typed = _batch_columns(*found.groups()) if found else []
     text = _BATCH.sub(lambda _: _batch_source(typed, dialect), text)
@@ -310,9 +321,9 @@ def _without_comments(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--"))
 
 
-def _with_shared(text: str) -> str:
+def _with_shared(text: str, dialect: Dialect) -> str:
     """Inserts the shared pieces; a piece may contain others."""
-    pieces = shared_pieces()
+    pieces = shared_pieces(dialect)
     while any(name in pieces for name in _SHARED.findall(text)):
         text = _SHARED.sub(lambda match: pieces.get(match.group(1), match.group()), text)
     return text

@@ -4,21 +4,16 @@ nothing."""
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
 from backstay.core.callbacks import Callback, Kind, digest_of
 from backstay.core.ids import job_of
 from backstay.core.models import Act, Attempt, Settlement
-from backstay.core.outcomes import ANSWER_FLAWS
-from backstay.core.states import JOB_ENDED, TERMINAL, ItemState, JobState
-from backstay.store.budgets import Payer, book
+from backstay.core.states import JOB_ENDED, ItemState, JobState
+from backstay.store.job_counts import LargeJobs, Move, count
 from backstay.store.outbox import hint_queued
-from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Script, combine_records, fields_of, record
-
-SUM_MAX = 10**16  # of a job, in micro-dollars or tokens: ten billion dollars; hundreds of such sums still fit
-_COUNTED = frozenset({ItemState.PROCESSING, *TERMINAL})  # the states that a job counts
+from backstay.store.queries import FEW_ROWS_MAX, Ask, Load, Script, combine_records, record
 
 
 @record
@@ -48,6 +43,7 @@ _APART = ("attempt", "act", "detail", "freed", "unknown", "payer", "late_result"
 _COMMON = tuple(name for name in Settlement._fields if name not in (*SettledItem._fields, *_APART))
 _common_of = attrgetter(*_COMMON)
 _own_of = attrgetter(*SettledItem._fields)
+OwnFields = tuple[int, int, int | None, str | None]  # of a settlement: those of SettledItem
 
 
 class Settled(NamedTuple):
@@ -56,16 +52,20 @@ class Settled(NamedTuple):
     ended_jobs: list[tuple[int, JobState]]
 
 
-def settle(settlements: Sequence[Settlement]) -> Script[Settled]:
+def settle(settlements: Sequence[Settlement], large: LargeJobs | None = None) -> Script[Settled]:
     won: list[FencedItem] = []
     for common, rows in _group(settlements).items():
-        won += yield Ask("settle_items", dict(zip(_COMMON, common, strict=True)), rows)
+        values = dict(zip(_COMMON, common, strict=True))
+        if any(delay_ms is not None or task is not None for _, _, delay_ms, task in rows):
+            won += yield Ask("settle_items", values, rows)
+        else:
+            won += yield Ask("settle_ended", values, [(item, fence) for item, fence, _, _ in rows])
     applied, lost = _split_by_lease(settlements, won)
     yield from write_attempts([s.attempt for s in applied if s.attempt is not None])
     if moved := [s.id for s in applied if s.handler_next is not None]:
         yield Ask("lock_moved", batch=[(job_id,) for job_id in sorted({job_of(s.id) for s in applied})])
         yield from widen_moved((yield Ask("join_queue", batch=[(item, turn) for turn, item in enumerate(moved)])))
-    yield from _move_late([s for s in applied if s.state == ItemState.QUEUED and s.handler_next is None])
+    late_moved = yield from _move_late([s for s in applied if s.state == ItemState.QUEUED and s.handler_next is None])
     acts = [(f"item:{s.id}", s.act, s.detail) for s in applied if s.act is not None]
     if acts:
         yield Ask("write_events", batch=acts)
@@ -73,18 +73,26 @@ def settle(settlements: Sequence[Settlement]) -> Script[Settled]:
         yield Ask("mark_late", batch=late)
     yield from add_late([(s.id, s.fence, s.late_result) for s in applied if s.late_result is not None])
     yield from hint_queued([s.id for s in applied if s.state == ItemState.QUEUED])
-    ended = yield from count(_moves(applied))
+    # Whoever has locked rows of jobs must not wait for the counts of one.
+    ended = yield from count(_moves(applied), None if moved or late_moved else large)
     return Settled(applied, lost, ended)
 
 
-def settle_few(settlements: Sequence[Settlement]) -> Script[Settled]:
+def settle_few(settlements: Sequence[Settlement], large: LargeJobs) -> Script[Settled]:
     """The same for a few items with the same outcome, in one statement, where the database can do that."""
     [common] = _group(settlements)
     values = dict(zip(_COMMON, common, strict=True))
-    rows = yield Ask("settle_few", values, [(*_own_of(s), *(s.attempt or _NO_ATTEMPT)) for s in settlements])
+    jobs = Counter(job_of(s.id) for s in settlements)
+    apart = all(job in large for job in jobs)
+    name = "settle_few_apart" if apart else "settle_few"
+    rows = yield Ask(name, values, [(*_own_of(s), *(s.attempt or _NO_ATTEMPT)) for s in settlements])
     applied, lost = _split_by_lease(settlements, [FencedItem(row["id"], row["fence"]) for row in rows])
-    ended = {row["job_id"]: JobState(row["state"]) for row in rows if row["state"] in JOB_ENDED}
-    return Settled(applied, lost, list(ended.items()))
+    if apart:
+        large.note_apart(jobs)
+        return Settled(applied, lost, [])
+    counted = {row["job_id"]: (row["items_left"], JobState(row["state"])) for row in rows if row["state"] is not None}
+    large.note_left((job, *found) for job, found in counted.items())
+    return Settled(applied, lost, [(job, state) for job, (_, state) in counted.items() if state in JOB_ENDED])
 
 
 def _split_by_lease(
@@ -98,10 +106,12 @@ def _split_by_lease(
     return [s for s, is_kept in mine if is_kept], [s for s, is_kept in mine if not is_kept]
 
 
-def are_few(settlements: Sequence[Settlement]) -> bool:
-    """Whether one statement can settle them: few, alike, and with nothing else to store."""
+def are_few(settlements: Sequence[Settlement], large: LargeJobs) -> bool:
+    """Whether one statement can settle them: few, alike, and with nothing else to store or to add up."""
     kinds = set(map(_common_of, settlements))
-    return len(kinds) == 1 and len(settlements) <= FEW_ROWS_MAX and not any(map(_has_more, settlements))
+    if len(kinds) != 1 or len(settlements) > FEW_ROWS_MAX or any(map(_has_more, settlements)):
+        return False
+    return not any(large.was_large(job_of(s.id)) for s in settlements)
 
 
 def _has_more(settlement: Settlement) -> bool:
@@ -112,9 +122,9 @@ def _has_more(settlement: Settlement) -> bool:
     return rare or used or settlement.state == ItemState.QUEUED or settlement.flaw is not None
 
 
-def _group(settlements: Sequence[Settlement]) -> dict[tuple[object, ...], list[tuple[object, ...]]]:
+def _group(settlements: Sequence[Settlement]) -> dict[tuple[object, ...], list[OwnFields]]:
     """Settlements grouped by their common fields, so that a group is one short statement."""
-    groups: dict[tuple[object, ...], list[tuple[object, ...]]] = {}
+    groups: dict[tuple[object, ...], list[OwnFields]] = {}
     for s in settlements:
         groups.setdefault(_common_of(s), []).append(_own_of(s))
     return groups
@@ -141,8 +151,9 @@ def moves_between_handlers(job: LateJob) -> Script[dict[str, str]]:
     return dict(zip(before, after, strict=False))
 
 
-def _move_late(queued: Sequence[Settlement]) -> Script[None]:
-    """Items that come back after their job's `move_at` go directly to the next handler."""
+def _move_late(queued: Sequence[Settlement]) -> Script[bool]:
+    """Items that come back after their job's `move_at` go directly to the next handler. Returns whether there were such
+    jobs."""
     jobs = sorted({job_of(s.id) for s in queued})
     late: list[LateJob] = (yield Ask("late_among", batch=[(job_id,) for job_id in jobs])) if jobs else []
     for job in late:
@@ -150,6 +161,7 @@ def _move_late(queued: Sequence[Settlement]) -> Script[None]:
         mine = [s.id for s in queued if job_of(s.id) == job.id]
         moved = yield Ask("hand_over", batch=[(item, *change) for item in mine for change in hands.items()])
         yield from widen_moved((yield Ask("join_queue", batch=[(row["id"], turn) for turn, row in enumerate(moved)])))
+    return bool(late)
 
 
 def widen_keys(job_id: int, keys: Sequence[int]) -> Script[None]:
@@ -188,63 +200,6 @@ def set_late_flaw(items: Sequence[int]) -> Script[None]:
         yield Ask("set_late_flaw", batch=[(item,) for item in items])
 
 
-class Move(NamedTuple):
-    """The change of one item in its job's counters."""
-
-    job_id: int
-    old: str | None
-    new: str | None
-    repeats: int = 0
-    freed: int = 0
-    spent: int = 0
-    unknown: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    flaw: str | None = None
-    payer: str = ""  # the handler whose call it is about; empty if it moves no money
-
-
-@record
-@dataclass(slots=True)
-class JobCounts:
-    """The change of many items together in their job's counters."""
-
-    job_id: int
-    processing: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    skipped: int = 0
-    cancelled: int = 0
-    repeats: int = 0
-    freed: int = 0
-    spent: int = 0
-    unknown: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    truncated: int = 0
-    refused: int = 0
-    filtered: int = 0
-    unfinished: int = 0
-
-    def add(self, move: Move, times: int) -> None:
-        if move.old == ItemState.PROCESSING:
-            self.processing -= times
-        if move.new in _COUNTED:
-            self._raise(move.new, times)
-        for name in _AMOUNTS:
-            if amount := getattr(move, name):
-                self._raise(name, amount * times)
-        if move.flaw in ANSWER_FLAWS and move.new in TERMINAL:
-            self._raise(move.flaw, times)
-
-    def _raise(self, name: str, amount: int) -> None:
-        setattr(self, name, min(getattr(self, name) + amount, SUM_MAX))
-
-
-_AMOUNTS = tuple(name for name in Move._fields if name in fields_of(JobCounts) and name != "job_id")
-_count_row = attrgetter(*fields_of(JobCounts))
-
-
 def _moves(settlements: Iterable[Settlement]) -> Iterable[Move]:
     for s in settlements:
         attempt, repeats = s.attempt, int(s.act is Act.REPEAT)
@@ -253,29 +208,3 @@ def _moves(settlements: Iterable[Settlement]) -> Iterable[Move]:
             yield Move(job_of(s.id), s.was, s.state, repeats, s.freed, *used, s.flaw, s.payer)
         elif s.state != s.was or repeats:
             yield Move(job_of(s.id), s.was, s.state, repeats, s.freed, 0, s.unknown, 0, 0, s.flaw, s.payer)
-
-
-def count_flaws(flaws: Iterable[str | None]) -> dict[str, int]:
-    """How many items have each of the flaws that a job counts, in order."""
-    found = Counter(flaws)
-    return {flaw.value: found[flaw] for flaw in ANSWER_FLAWS}
-
-
-def count(moves: Iterable[Move]) -> Script[list[tuple[int, JobState]]]:
-    """Updates the counters of all these jobs; returns the jobs that ended."""
-    sums: dict[int, JobCounts] = {}
-    paid: dict[tuple[int, str], tuple[int, int]] = {}  # by job and handler: money set aside, and spent or perhaps spent
-    for move, times in Counter(moves).items():
-        sums.setdefault(move.job_id, JobCounts(move.job_id)).add(move, times)
-        reserved, used = paid.get((move.job_id, move.payer), (0, 0))
-        used += (move.spent + move.unknown) * times
-        paid[move.job_id, move.payer] = reserved - move.freed * times, used
-    changed = [_count_row(sums[job_id]) for job_id in sorted(sums) if sums[job_id] != JobCounts(job_id)]
-    if not changed:
-        return []
-    rows = yield Ask("count_items", {"sum_max": SUM_MAX}, changed)
-    owners = {row["id"]: row["owner"] for row in rows}
-    # A job whose counters stay the same has no row here, and no money that moves.
-    moved = [(Payer(owners[job], payer), money) for (job, payer), money in paid.items() if job in owners]
-    yield from book(moved)
-    return [(row["id"], JobState(row["state"])) for row in rows if row["state"] in JOB_ENDED]

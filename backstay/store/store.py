@@ -6,7 +6,6 @@ from weakref import WeakSet
 
 from backstay.clock import Clock
 from backstay.store.alarms import Alarms
-from backstay.store.answers import AnswerKeys
 from backstay.store.archives import Archives
 from backstay.store.batches import Batches
 from backstay.store.budgets import Budgets
@@ -15,20 +14,19 @@ from backstay.store.databases.user_connection import read_place, use_connection
 from backstay.store.dead_letters import DeadLetters, Replays
 from backstay.store.files import Files
 from backstay.store.inbox import InboxMessages
-from backstay.store.item_views import ItemViews
+from backstay.store.item_views import EventViews, ItemViews
 from backstay.store.items import Items
+from backstay.store.job_counts import Counters
 from backstay.store.job_links import JobLinks
 from backstay.store.job_views import JobViews
-from backstay.store.jobs import Jobs
+from backstay.store.jobs import Jobs, Pruning
 from backstay.store.keys import Keys, Replies
 from backstay.store.measures import Measures
 from backstay.store.outbox import Outbox
 from backstay.store.providers import Providers
-from backstay.store.pruning import Pruning
 from backstay.store.results import ResultViews
 from backstay.store.schedules import Schedules
-from backstay.store.story import EventViews
-from backstay.store.submissions import Submissions
+from backstay.store.submissions import AnswerKeys, Submissions
 from backstay.store.sweeps import Sweeps
 from backstay.store.webhooks import Webhooks
 from backstay.store.workers import Duties, Invocations, Workers
@@ -52,7 +50,8 @@ class Store:
         self.files = Files(database)
         self.inbox = InboxMessages(database)
         self.invocations = Invocations(database)
-        self.items = Items(database)
+        self.counters = Counters(database)
+        self.items = Items(database, self.counters.large)
         self.item_views = ItemViews(database)
         self.job_links = JobLinks(database)
         self.job_views = JobViews(database)

@@ -1,22 +1,21 @@
 """Sweeps: end items and jobs because of time limits or people, in bounded passes."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from backstay.core.callbacks import Kind
 from backstay.core.decide import LATE_POLL_MS
 from backstay.core.errors import ErrorCode
 from backstay.core.ids import item_range
-from backstay.core.models import Act, Attempt, AttemptOutcome
-from backstay.core.outcomes import ANSWERED
+from backstay.core.models import ANSWERED, Act, Attempt, AttemptOutcome
 from backstay.core.states import ItemState, JobState, StopReason
-from backstay.store.databases.database import Database, reads, writes
+from backstay.store.databases.database import TIME_HEAD_SECONDS, Database, Front, reads, writes
+from backstay.store.job_counts import Move, count
 from backstay.store.queries import Ask, Script, record
 from backstay.store.settle import (
     FencedItem,
     LateJob,
-    Move,
-    count,
     moves_between_handlers,
     set_late_flaw,
     widen_keys,
@@ -72,12 +71,13 @@ class Swept(NamedTuple):
 class Sweeps:
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._waiting, self._processing = Front(database, TIME_HEAD_SECONDS), Front(database, TIME_HEAD_SECONDS)
 
     @writes
     def expire(self) -> Script[Swept]:
         """Fails items past their deadline, in any state."""
-        waiting = yield Ask("expire_waiting", {"n": CHUNK_ITEMS})
-        processing = yield Ask("expire_processing", {"n": CHUNK_ITEMS, "late_poll_ms": LATE_POLL_MS})
+        waiting = yield from self._waiting.look_back(partial(_ask_expired, "expire_waiting"), CHUNK_ITEMS)
+        processing = yield from self._processing.look_back(partial(_ask_expired, "expire_processing"), CHUNK_ITEMS)
         moves = [*_moves(waiting, None), *_moves(processing, ItemState.PROCESSING)]
         yield from _write_timeouts([*waiting, *processing], "the deadline passed")
         ended = yield from count(moves)
@@ -161,6 +161,10 @@ class Sweeps:
             over = yield Ask("end_if_over", {"job_id": job_id})
             ended = [(row["id"], JobState(row["state"])) for row in over]
         return Swept(len(moves), ended, more=bool(moves) and not ended)
+
+
+def _ask_expired(name: str, back_ms: int) -> Ask:
+    return Ask(name, {"n": CHUNK_ITEMS, "late_poll_ms": LATE_POLL_MS, "back_ms": back_ms})
 
 
 def _moves(items: Sequence[EndedItem], old: ItemState | None) -> list[Move]:

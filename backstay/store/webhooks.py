@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 from backstay.clock import new_id
 from backstay.core.errors import NotAllowed, NotFound
-from backstay.store.databases.database import Database
+from backstay.store.databases.database import Database, Front
 from backstay.store.outbox import ITEM_EVENT, TOPIC, USER_EVENT, tell_failed
 from backstay.store.queries import Ask, Script, one, record
 
@@ -140,6 +140,7 @@ class WebhookChange(NamedTuple):
 class Webhooks:
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._front = Front(database)
 
     async def add(self, webhook_id: str, owner: str, url: str, events: tuple[str, ...], name: str = "") -> Webhook:
         values = {"id": webhook_id, "owner": owner, "name": name, "url": url, "events": json.dumps(events)}
@@ -227,7 +228,7 @@ class Webhooks:
 
     async def create_deliveries(self) -> int:
         """Creates the deliveries of new events, one per subscribed webhook; returns how many messages there were."""
-        return await self._db.write(_create_deliveries)
+        return await self._db.write(lambda: _create_deliveries(self._front))
 
     async def claim(self, n: int, busy: list[str], past: str = "") -> tuple[list[DueDelivery], str]:
         """Claims due deliveries, one for each of n idle webhooks after `past`; and where to continue.
@@ -248,8 +249,10 @@ class Webhooks:
                     break
 
 
-def _create_deliveries() -> Script[int]:
-    messages: list[OutboxEvent] = yield Ask("pending_messages", {"n": MESSAGES_MAX})
+def _create_deliveries(front: Front) -> Script[int]:
+    messages: list[OutboxEvent] = yield from front.look_back(
+        lambda back_ms: Ask("pending_messages", {"n": MESSAGES_MAX, "back_ms": back_ms}), MESSAGES_MAX
+    )
     if not messages:
         return 0
     owners = sorted({message.owner for message in messages})

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from backstay.clock import DAY_MS
+from backstay.core.display import one_line, show_utc
 from backstay.store.databases.database import Database, writes
 from backstay.store.queries import Ask, Script, one, record
 
@@ -56,6 +57,27 @@ class Lease(NamedTuple):
         return (self.leased_by or "").partition(":")[0]
 
 
+@record
+class OldTransaction(NamedTuple):
+    """The transaction of a PostgreSQL database that has been open for the longest time. The fields are empty if our
+    user may not see them, and a prepared transaction has no process."""
+
+    pid: int | None
+    user_name: str | None
+    application: str | None
+    state: str | None
+    age_ms: int
+    query_at: int | None
+
+    @property
+    def words(self) -> str:
+        user, name = self.user_name or "unknown", one_line(self.application or "", 60)
+        if self.pid is None:
+            return f"the prepared transaction {name!r} of user {user}"
+        whose = f"process {self.pid} of user {user}" + (f", application {name!r}" if name else "")
+        return whose + ("" if self.query_at is None else f", whose last query began at {show_utc(self.query_at)}")
+
+
 class Workers:
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -89,6 +111,13 @@ class Workers:
     async def held_leases(self) -> list[HeldLeases]:
         """The workers that hold valid leases."""
         return await self._db.read(one("leases_held"))
+
+    async def oldest_transaction(self) -> OldTransaction | None:
+        """The open transaction that keeps the most row versions. SQLite keeps none."""
+        if not self._db.dialect.keeps_entries:
+            return None
+        found: list[OldTransaction] = await self._db.read(one("oldest_transaction"))
+        return found[0] if found else None
 
     async def leases(self) -> list[Lease]:
         return await self._db.read(one("leases", {"n": LEASES_LOOKED_MAX}))

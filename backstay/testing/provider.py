@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from backstay.core.errors import OutcomeUnknown, Permanent, Throttled, Transient
-from backstay.core.outcomes import Failed, Running, Succeeded
+from backstay.core.models import Failed, Running, Succeeded
 from backstay.handlers.function import done, gone_wrong, running
 
 

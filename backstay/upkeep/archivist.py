@@ -30,7 +30,7 @@ from backstay.store.archives import (
     LetterHead,
     LetterMessage,
 )
-from backstay.store.pruning import FinishedJob, ItemStory, JobArchive
+from backstay.store.jobs import FinishedJob, ItemStory, JobArchive
 from backstay.store.results import ROWS_FIRST, rows_next
 from backstay.store.store import Store
 

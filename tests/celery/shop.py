@@ -10,7 +10,7 @@ from celery.signals import task_success
 
 from backstay import Backstay, Transient
 from backstay.celery import CeleryBridge
-from backstay.core.retry import RetryPolicy
+from backstay.core.failures import RetryPolicy
 from backstay.engine import hints
 
 QUEUE = os.environ.get("SHOP_QUEUE", "backstay")

@@ -12,8 +12,7 @@ from celery import Celery
 from backstay.celery import CeleryHints, CeleryPublisher
 from backstay.clock import Clock, Tasks
 from backstay.core.events import Event, Trouble
-from backstay.messaging.messages import OutgoingMessage, hint
-from backstay.messaging.topology import Topology
+from backstay.messaging.messages import OutgoingMessage, Topology, hint
 from backstay.observe.bus import Bus
 from tests.celery.rig import Shop
 from tests.servers.redis import PrivateRedis

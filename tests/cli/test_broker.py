@@ -13,7 +13,7 @@ from backstay.cli import worker
 from backstay.cli.doctor import Level
 from backstay.cli.doctor.database import judge_lag
 from backstay.engine.worker import Orders, Supervisor
-from backstay.messaging.topology import Topology
+from backstay.messaging.messages import Topology
 from backstay.store.outbox import Lag
 from tests.cli.shell import ROOT, Shell, eventually
 from tests.servers.rabbitmq import PrivateRabbitMQ

@@ -1,9 +1,11 @@
 """A file with requests for several providers is one run, and each line goes where it says."""
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack
+from copy import deepcopy
 from typing import NamedTuple
 
 import pytest
@@ -210,3 +212,16 @@ def test_what_either_provider_has_answered_is_used_again(sqlite_shell: Shell, tw
     ran = sqlite_shell("run", file_of(sqlite_shell, *MIXED, MIXED[1]), "--json")
     assert (ran.code, ran.rows[-1]["reused"], len(results(sqlite_shell))) == (0, 4, 5)
     assert (two.openai.counts.calls, two.groq.counts.calls) == (2, 3)
+
+
+def test_keys_are_found_after_a_library_has_replaced_the_environment(
+    sqlite_shell: Shell, two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `Dataset.map(num_proc=2)` of Hugging Face's datasets does: a reference to the old one is out of date."""
+    sqlite_shell("submit", file_of(sqlite_shell, "gpt-4o-mini"))
+    sqlite_shell("tick", "--json")  # all modules are imported now
+    monkeypatch.setattr(os, "environ", deepcopy(os.environ))
+    monkeypatch.setenv("GROQ_API_KEY", "not-this-one-000")
+    assert sqlite_shell("submit", file_of(sqlite_shell, *MIXED)).code == 0
+    sqlite_shell("tick", "--json")
+    assert (two.openai.bill.charged, two.groq.bill.charged) == (2, 0)

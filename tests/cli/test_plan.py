@@ -8,7 +8,7 @@ import pytest
 from backstay.cli.request_options import FORMATS, LANES
 from backstay.llm.endpoint import Lane
 from backstay.llm.formats import Format
-from backstay.run.destination import CHEAPEST
+from backstay.run.options import CHEAPEST
 from tests.cli.shell import Shell
 
 

@@ -37,7 +37,8 @@ def test_a_base_url_alone_speaks_openais_api_and_leaves_models_alone(sqlite_shel
     with served() as (_, base_url):
         path = file_of(sqlite_shell, "mistral:7b", "grok-4", "claude-x")
         assert sqlite_shell("run", path, "--base-url", base_url).code == 0
-        assert [body["model"] for body in results(sqlite_shell).values()] == ["mistral:7b", "grok-4", "claude-x"]
+        answered = {id: body["model"] for id, body in results(sqlite_shell).items()}
+        assert answered == {"r0": "mistral:7b", "r1": "grok-4", "r2": "claude-x"}
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,12 @@ from random import Random
 import pytest
 
 from backstay.core.decide import decide
-from backstay.core.failures import ErrorCode, Failure, FailureKind
+from backstay.core.failures import GATEWAY, NONE, QUEUE, TIMED, ErrorCode, Failure, FailureKind
 from backstay.core.limits import Limits
-from backstay.core.models import Claimed, Delivery, Settlement, Usage
-from backstay.core.outcomes import (
+from backstay.core.models import (
     CannotAsk,
+    Claimed,
+    Delivery,
     Failed,
     Flaw,
     HandedBack,
@@ -18,13 +19,14 @@ from backstay.core.outcomes import (
     NeverArrived,
     Outcome,
     Running,
+    Settlement,
     Skipped,
     Stopped,
     Submitted,
     Succeeded,
     Terms,
+    Usage,
 )
-from backstay.core.retry import GATEWAY, NONE, QUEUE, TIMED
 from backstay.core.states import TERMINAL, ItemState, may_follow
 
 HOUR = 3_600_000

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backstay.core.errors import UsageError
-from backstay.core.retry import (
+from backstay.core.failures import (
     NAMED,
     RETRY_AFTER_CAP_MS,
     RETRY_AFTER_FLOOR_MS,

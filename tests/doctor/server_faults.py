@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import asyncpg
 from alembic import command
 from alembic.config import Config
 from redis import Redis
@@ -89,6 +90,14 @@ async def it_gives_few_connections(ward: Ward) -> None:
     with ward.monkeypatch.context() as patch:
         patch.setitem(postgres.SETTINGS, "max_connections", "30")
         ward.servers.postgres.restart()
+
+
+async def a_transaction_is_left_open(ward: Ward) -> None:
+    ward.set(alarm_transaction_seconds="1")
+    connection = await asyncpg.connect(ward.url, server_settings={"application_name": "report"})
+    ward.undo.push_async_callback(connection.close)
+    await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    await connection.execute("SELECT pg_sleep(1.2)")
 
 
 async def a_pooler_takes_sessions_apart(ward: Ward) -> None:

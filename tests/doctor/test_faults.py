@@ -28,6 +28,13 @@ FAULTS: list[tuple[Fault, str, Level, str, str]] = [
     (around.it_does_not_sync, "durability", FAIL, "fsync is off", "set fsync = on in postgresql.conf"),
     (around.it_writes_half_pages, "durability", FAIL, "full_page_writes is off", "set full_page_writes = on"),
     (around.it_commits_later, "durability", FAIL, "synchronous_commit is off", "set synchronous_commit = on"),
+    (
+        around.a_transaction_is_left_open,
+        "old transactions",
+        WARN,
+        "of user postgres, application 'report', whose last query began at",
+        "SELECT pg_terminate_backend(",
+    ),
     (around.it_gives_few_connections, "connections", WARN, "of 27 are open", "raise max_connections"),
     (
         around.a_pooler_takes_sessions_apart,

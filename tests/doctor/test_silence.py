@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from backstay.cli.doctor import Finding, Level, Setup, command, files, ok, services
+from backstay.cli.doctor import Finding, Level, Setup, command, ok, services
 from backstay.cli.doctor.command import DoctorOptions, examine
 from backstay.store.databases import schema
 
@@ -34,8 +34,8 @@ async def told(asked: DoctorOptions, check: str) -> list[str]:
 async def test_a_place_for_files_that_never_answers_is_told_in_time(
     sqlite_file_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "ANSWER_SECONDS", PATIENCE_SECONDS)
-    monkeypatch.setattr(files, "DELETE_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(services, "ANSWER_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(services, "DELETE_SECONDS", PATIENCE_SECONDS)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "x")
     async with silent() as place, asyncio.timeout(15):

@@ -16,8 +16,8 @@ from backstay.cli.doctor import Finding, Level
 from backstay.cli.doctor.command import DoctorOptions, examine
 from backstay.clock import Clock
 from backstay.messaging.connection import connect_once
+from backstay.messaging.messages import Topology
 from backstay.messaging.queues import declare, open_channel
-from backstay.messaging.topology import Topology
 from backstay.store.store import Store
 from tests.servers.postgres import PrivatePostgres
 from tests.servers.rabbitmq import PrivateRabbitMQ

@@ -13,9 +13,9 @@ from backstay.clock import Tasks, new_incarnation
 from backstay.core.events import Event
 from backstay.core.limits import Limits
 from backstay.engine.engine import Engine
-from backstay.engine.handler_tasks import ItemQuota
 from backstay.engine.hints import Hints
 from backstay.engine.parts import Parts
+from backstay.engine.poller import ItemQuota
 from backstay.engine.tick import Tick, TickReport
 from backstay.engine.worker import Worker
 from backstay.handlers.function import TaskHandler

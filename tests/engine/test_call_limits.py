@@ -14,7 +14,7 @@ from backstay.core.money import Period
 from backstay.engine.worker import Worker
 from backstay.handlers.handler import Context
 from backstay.store import items
-from backstay.store.story import read_item_story, read_job_story
+from backstay.store.item_views import read_item_story, read_job_story
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import HttpError, Provider
 from tests.engine.rig import Rig

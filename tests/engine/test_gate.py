@@ -7,7 +7,7 @@ from backstay.core.breaker import BreakerPolicy
 from backstay.core.errors import DatabaseUnreachable, ProviderHeld
 from backstay.core.events import BreakerChanged, ItemsSettled, Trouble
 from backstay.core.failures import failure_of_exception
-from backstay.core.outcomes import Failed
+from backstay.core.models import Failed
 from backstay.core.pace import Answers
 from backstay.handlers.function import FunctionHandler
 from backstay.handlers.handler import Context, Rules

@@ -6,7 +6,7 @@ import pytest
 
 from backstay.core.errors import OutcomeUnknown
 from backstay.core.events import Trouble
-from backstay.core.outcomes import CannotAsk
+from backstay.core.models import CannotAsk
 from backstay.core.states import JobState
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import AskableTaskProvider, HttpError, Provider, TaskProvider

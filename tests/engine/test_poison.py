@@ -9,7 +9,7 @@ import pytest
 
 from backstay import Backstay, Context
 from backstay.client import Job
-from backstay.core.retry import GATEWAY
+from backstay.core.failures import GATEWAY
 from backstay.store.item_views import ItemDetail
 from backstay.testing import rehearsal, virtual_time
 from backstay.testing.rehearsal import drain

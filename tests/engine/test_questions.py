@@ -10,7 +10,7 @@ from backstay.client import Job
 from backstay.core.errors import Throttled
 from backstay.core.events import Trouble
 from backstay.engine import poller
-from backstay.engine.handler_tasks import ItemQuota
+from backstay.engine.poller import ItemQuota
 from backstay.testing import virtual_time
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import TaskProvider

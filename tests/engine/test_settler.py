@@ -332,7 +332,7 @@ async def test_a_late_result_that_cannot_be_kept_now_does_not_hold_up_the_others
     rig.store.inbox.keep_late = away
     async with rig.working():
         await rig.until(lambda: provider.now == 2)
-        await rig.site.rows("UPDATE items SET deadline_at = 1 WHERE deadline_at IS NOT NULL")
+        await rig.site.rows(f"UPDATE items SET deadline_at = {rig.site.clock.now_ms()} WHERE deadline_at IS NOT NULL")
         await rig.sweep()
         provider.gate.set()
         assert (await other.wait(timeout_seconds=20)).succeeded == 1

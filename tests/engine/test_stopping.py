@@ -4,6 +4,7 @@ import asyncio
 import gc
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from backstay.engine.parts import drop_lost_items
 from backstay.engine.worker import Worker
 from backstay.store.store import Store
 from tests.engine.conftest import MakeRig
-from tests.engine.provider import Provider
+from tests.engine.provider import Provider, TaskProvider
 
 
 async def test_what_runs_may_finish_within_the_grace(make_rig: MakeRig) -> None:
@@ -52,6 +53,26 @@ async def test_a_call_that_can_be_asked_about_is_left_to_be_asked_about(make_rig
         await rig.until(lambda: provider.now == 1)
     item = await rig.item(job)
     assert (item.state, item.attempt_count, item.leased_by) == ("submitting", 0, None)
+
+
+async def test_a_task_whose_poll_is_cut_off_is_polled_again_at_once(make_rig: MakeRig) -> None:
+    rig = await make_rig(poll_interval_seconds=0.05)
+    asked = asyncio.Event()
+
+    class SilentProvider(TaskProvider):
+        async def poll(self, task_ids: Sequence[str]) -> dict[str, Any]:
+            asked.set()
+            await asyncio.Event().wait()
+            return {}
+
+    rig.takes_tasks(SilentProvider())
+    job = await rig.submit(handler="task")
+    async with rig.working(grace=0):
+        await asyncio.wait_for(asked.wait(), 20)
+    item = await rig.item(job)
+    assert (item.state, item.leased_by) == ("processing", None)
+    assert item.due_at is not None
+    assert item.due_at <= rig.site.clock.now_ms() + 5_000, "and not when the lease of the poll ends"
 
 
 async def test_what_was_claimed_and_not_begun_goes_back_without_a_trace(make_rig: MakeRig) -> None:

@@ -1,8 +1,7 @@
 """The first replies of a run: all the same refusal, and nothing fails by them."""
 
 from backstay.core.failures import Failure, FailureKind, failure_of_status
-from backstay.core.models import Claimed
-from backstay.core.outcomes import Failed, Succeeded
+from backstay.core.models import Claimed, Failed, Succeeded
 from backstay.engine.gate import REFUSALS_ENOUGH, WAIT_MS, FirstReplies
 
 

@@ -13,8 +13,7 @@ import backstay
 from backstay.app import Backstay, HandlerOptions
 from backstay.client import Job, Options, Result
 from backstay.core.errors import ErrorCode
-from backstay.core.failures import FailureKind, failure_of_status
-from backstay.core.retry import NAMED
+from backstay.core.failures import NAMED, FailureKind, failure_of_status
 from backstay.core.states import ItemState, JobState
 from backstay.engine.tick import TickReport
 from backstay.handlers.handler import Context

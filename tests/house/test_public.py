@@ -10,8 +10,8 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 import backstay
+from backstay.app import AppSchedules
 from backstay.core.limits import PROFILES, Limits
-from backstay.schedules import AppSchedules
 from backstay.settings import Settings
 from backstay.sync import SyncSchedules
 

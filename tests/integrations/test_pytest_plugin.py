@@ -72,16 +72,16 @@ def run_pytest(folder: Path, tests: str, *options: str) -> "subprocess.Completed
     (folder / "shop.py").write_text(SHOP)
     (folder / "test_shop.py").write_text(tests)
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("BACKSTAY_", "PYTEST_"))}
+    environ["BACKSTAY_SHUTDOWN_SECONDS"] = "3600"  # a test that waits for a call to finish would wait for an hour
     environ |= {"PYTHONPATH": os.pathsep.join((str(ROOT), str(folder))), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", "-p", PLUGIN, "-q", "--rootdir", str(folder), *options]
-    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=200, check=False)
 
 
 @pytest.mark.slow
 def test_the_fixtures_run_an_application_and_a_provider(tmp_path: Path) -> None:
     ran = run_pytest(tmp_path, TESTS)
     assert "5 passed" in ran.stdout, ran.stdout + ran.stderr
-    assert float(ran.stdout.rpartition(" in ")[2].partition("s")[0]) < 15, "a test waited for a call to finish"
     assert not (tmp_path / "not-touched.db").exists()
 
 

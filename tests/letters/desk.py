@@ -8,7 +8,7 @@ from backstay.store.archives import Archive
 from backstay.store.dead_letters import LetterFilter
 from backstay.store.store import Store
 from backstay.upkeep.archivist import Archivist
-from backstay.upkeep.retention import Retention, RetentionBounds
+from backstay.upkeep.loop import Retention, RetentionBounds
 from tests.store.scene import BROKEN, WRONG, Scene, decided
 
 DAY_MS = 86_400_000

@@ -10,7 +10,7 @@ from backstay import wiring
 from backstay.artifacts import artifacts_at
 from backstay.clock import Clock
 from backstay.store.archives import ArchiveFile, Archives, Leaving
-from backstay.upkeep.retention import Retention, RetentionBounds
+from backstay.upkeep.loop import Retention, RetentionBounds
 
 
 async def main(url: str, place: str, moment: str) -> None:

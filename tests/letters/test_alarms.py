@@ -3,6 +3,7 @@
 import asyncio
 from typing import Literal
 
+import asyncpg
 import pytest
 
 from backstay.clock import new_id
@@ -167,6 +168,27 @@ async def test_messages_that_do_not_leave(desk: Desk) -> None:
     assert await watch.look() == [AlarmReading(Alarm.OUTBOX_LAG, 61, 60)]
     await desk.store.outbox.close_sink()
     assert await watch.look() == [AlarmReading(Alarm.OUTBOX_LAG, 0, 60)]
+
+
+@pytest.mark.slow
+async def test_a_transaction_that_stays_open_is_named(desk: Desk) -> None:
+    if not desk.site.is_postgres:
+        pytest.skip("SQLite keeps no row versions")
+    watch = await watching(desk, alarm_transaction_seconds=1)
+    holder = await asyncpg.connect(desk.site.url, server_settings={"application_name": "report"})
+    try:
+        await holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        await holder.execute("SELECT pg_sleep(2)")
+        [reading] = await watch.look()
+        assert (reading.alarm, reading.bound, reading.value >= 2) == (Alarm.OLD_TRANSACTION, 1, True)
+        pid = await holder.fetchval("SELECT pg_backend_pid()")
+        assert f"(process {pid} of user postgres, application 'report', whose last query began at 20" in reading.words
+        [standing] = await desk.store.alarms.all_raised()
+        assert standing.reading.detail in reading.words
+        await holder.execute("COMMIT")
+        assert await watch.look() == [AlarmReading(Alarm.OLD_TRANSACTION, 0, 1)]
+    finally:
+        await holder.close()
 
 
 async def test_of_many_processes_one_looks_for_all(desk: Desk) -> None:

@@ -13,7 +13,7 @@ from backstay.core.callbacks import Callback, Kind
 from backstay.core.errors import NotAllowed, NotFound
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.ids import item_id, show_item
-from backstay.core.outcomes import Failed
+from backstay.core.models import Failed
 from backstay.llm.lines import LlmRequest, seal, unseal
 from backstay.store.archives import Archive, ArchiveFile, Archives, Leaving
 from backstay.store.queries import one

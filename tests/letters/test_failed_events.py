@@ -10,7 +10,7 @@ import pytest
 from backstay.core.events import Event, Trouble
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.ids import show_item
-from backstay.core.outcomes import Failed
+from backstay.core.models import Failed
 from backstay.handlers.outgoing import Outgoing
 from backstay.observe.bus import Bus
 from backstay.signing import Signer

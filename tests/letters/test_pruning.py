@@ -15,11 +15,10 @@ from backstay.core.ids import item_id, show_item
 from backstay.core.limits import Limits
 from backstay.observe.bus import Bus
 from backstay.settings import Settings
-from backstay.store.pruning import Pruning
-from backstay.upkeep import loop, retention
+from backstay.store.jobs import Pruning
+from backstay.upkeep import loop
 from backstay.upkeep.archivist import ORPHAN_MS, zstd
-from backstay.upkeep.loop import JobUpkeep
-from backstay.upkeep.retention import HELD, PrunedJob, Pruner, PruneRules
+from backstay.upkeep.loop import HELD, JobUpkeep, PrunedJob, Pruner, PruneRules
 from tests.letters.desk import DAY_MS, Desk
 from tests.store.scene import OK
 
@@ -143,7 +142,7 @@ async def test_a_kill_between_archive_and_deletion_loses_nothing(desk: Desk, mon
     assert {table: await desk.rows(table, "1") for table in TABLES} == before
     assert len(await blobs(desk)) == 1  # nobody's
     with monkeypatch.context() as patch:
-        patch.setattr(retention, "delete_artifacts", killed)
+        patch.setattr(loop, "delete_artifacts", killed)
         with pytest.raises(Killed):
             await run(desk)
     [(blob,)] = await desk.site.rows("SELECT blob FROM job_archives")
@@ -181,8 +180,8 @@ async def test_a_job_that_is_retried_while_it_is_archived_stays(desk: Desk, monk
 
 
 async def test_deletion_goes_in_small_steps(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "STEP_ITEMS", 2)
-    monkeypatch.setattr(retention, "PAGE_JOBS", 1)
+    monkeypatch.setattr(loop, "STEP_ITEMS", 2)
+    monkeypatch.setattr(loop, "PAGE_JOBS", 1)
     chosen = [await desk.scene.ended(items=5, owner=owner) for owner in ("ann", "ann", "ben")]
     await desk.site.advance(31 * DAY)
     left = list[int]()

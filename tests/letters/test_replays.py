@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from backstay.core.ids import item_id
-from backstay.core.outcomes import Flaw
+from backstay.core.models import Flaw
 from backstay.store.dead_letters import LetterFilter, ReplayRequest
 from tests.letters.desk import DAY_MS, Desk, ids
 from tests.store.scene import WRONG

@@ -14,8 +14,7 @@ from backstay.core.limits import Limits
 from backstay.observe.bus import Bus
 from backstay.settings import Settings, load
 from backstay.store.archives import Archives
-from backstay.upkeep.loop import ARCHIVE_MS, DeadLetterUpkeep
-from backstay.upkeep.retention import RetentionBounds, bounds_of
+from backstay.upkeep.loop import ARCHIVE_MS, DeadLetterUpkeep, RetentionBounds, bounds_of
 from tests.letters.desk import DAY_MS, WIDE, Desk, ids
 from tests.sites import Site
 from tests.store.scene import WRONG, Scene
@@ -88,7 +87,7 @@ async def test_what_was_restored_stays_for_its_time(desk: Desk) -> None:
 
 async def test_one_pass_takes_a_bounded_number(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("PAGE_ITEMS", 3), ("PASS_ITEMS_MAX", 4), ("ARCHIVE_ITEMS_MAX", 2)):
-        monkeypatch.setattr(f"backstay.upkeep.retention.{name}", value)
+        monkeypatch.setattr(f"backstay.upkeep.loop.{name}", value)
     await desk.fail(10)
     tight = desk.retention(WIDE._replace(items=0))
     assert [await tight.run_once() for _ in range(4)] == [4, 4, 2, 0]

@@ -5,8 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from backstay.clock import Clock
-from backstay.core.models import Claimed, JobTerms
-from backstay.core.outcomes import Failed, Succeeded
+from backstay.core.models import Claimed, Failed, JobTerms, Succeeded
 from backstay.handlers.handler import Context, Surroundings
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.http.wire import Wire

@@ -3,8 +3,7 @@
 import json
 from typing import Any
 
-from backstay.core.models import Usage
-from backstay.core.outcomes import Failed, Succeeded
+from backstay.core.models import Failed, Succeeded, Usage
 from backstay.llm.prices import PricePerMillion
 from backstay.llm.provider import ProviderReply
 from backstay.llm.providers.openai.replies import read_reply

@@ -17,8 +17,7 @@ from yarl import URL
 
 from backstay.core.errors import OutcomeUnknown, Transient
 from backstay.core.failures import ErrorCode, Failure, FailureKind, failure_of_status
-from backstay.core.models import Usage
-from backstay.core.outcomes import Failed, Flaw, Succeeded
+from backstay.core.models import Failed, Flaw, Succeeded, Usage
 from backstay.llm.batch_results import BatchResultFile, BatchResults, LineResult
 from backstay.llm.bodies import id_in, object_in
 from backstay.llm.endpoint import Lane

@@ -14,7 +14,7 @@ import pytest
 
 from backstay.client import Job
 from backstay.core.errors import Transient
-from backstay.core.outcomes import CannotAsk, Failed, Submitted, Succeeded
+from backstay.core.models import CannotAsk, Failed, Submitted, Succeeded
 from backstay.core.states import ItemState
 from backstay.llm.batch import BatchHandler
 from backstay.llm.endpoint import Lane

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from backstay.core.models import Usage
-from backstay.core.outcomes import Failed, Flaw, Succeeded
+from backstay.core.models import Failed, Flaw, Succeeded, Usage
 from backstay.llm.endpoint import Endpoint, Lane
 from backstay.llm.prices import LanePrices
 from backstay.llm.provider import ProviderReply
-from backstay.llm.providers.anthropic.replies import limit_hints, read_reply
+from backstay.llm.providers.anthropic.calls import limit_hints, read_reply
 from backstay.llm.rate_limits import NO_HINTS, LimitHints, Pacer
 
 REMOTE = "https://api.anthropic.com"

@@ -14,7 +14,7 @@ from backstay.llm.intake import open_source, survey
 from backstay.llm.lines import LineRefused, LlmRequest
 from backstay.llm.prices import PriceList
 from backstay.llm.providers import check_base_url
-from backstay.llm.providers.anthropic.requests import MESSAGES, address, auth_headers, check_body, estimate
+from backstay.llm.providers.anthropic.calls import MESSAGES, address, auth_headers, check_body, estimate
 from backstay.run.submission import Order, Scales
 from tests.llm.request_files import Write, sent
 

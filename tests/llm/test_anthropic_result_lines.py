@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from backstay.core.outcomes import Failed
+from backstay.core.models import Failed
 from backstay.llm.providers.anthropic.batches import AnthropicResultReader, read_batch, reference_of
 from tests.llm.reply_rig import priced
 

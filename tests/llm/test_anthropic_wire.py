@@ -5,7 +5,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from backstay.core.outcomes import Submitted
+from backstay.core.models import Submitted
 from backstay.llm.endpoint import Lane
 from tests.llm.lane_rig import KEY, Arrival, LaneRig, Recorder, lane
 from tests.sites import Site

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backstay.core.failures import ErrorCode, FailureKind
-from backstay.core.outcomes import Failed, Succeeded
+from backstay.core.models import Failed, Succeeded
 from backstay.llm.batch_results import BatchResultFile, BatchResults, LineIndex, references_by_number
 from backstay.llm.endpoint import Endpoint, Veil
 from backstay.llm.prices import LanePrices

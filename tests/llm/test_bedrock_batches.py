@@ -13,14 +13,14 @@ import pytest
 
 from backstay.client import Job
 from backstay.core.errors import Transient, UsageError
-from backstay.core.outcomes import NeverArrived, Submitted
+from backstay.core.models import NeverArrived, Submitted
 from backstay.core.states import ItemState
 from backstay.llm.batch import BatchHandler
 from backstay.llm.endpoint import Endpoint, Lane
 from backstay.llm.http.wire import Wire
 from backstay.llm.providers.bedrock import aws
 from backstay.llm.providers.bedrock.batch_api import reference_of
-from backstay.llm.providers.bedrock.requests import path_to
+from backstay.llm.providers.bedrock.calls import path_to
 from tests.llm.aws_rig import access_key, no_aws
 from tests.llm.lane_rig import HALF, KEY, LaneRig, Provider, lane
 from tests.practice.visitor import HeldClock

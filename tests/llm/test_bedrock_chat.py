@@ -10,8 +10,8 @@ from openai.types.chat import ChatCompletion
 
 from backstay.llm.formats import Format, InputOptions
 from backstay.llm.lines import LineRefused
+from backstay.llm.providers.bedrock.calls import estimate, path_to
 from backstay.llm.providers.bedrock.chat import is_chat, reply, request
-from backstay.llm.providers.bedrock.requests import estimate, path_to
 from tests.llm.request_files import CHAT, Write, batch_line, reason, sent
 
 MODEL = "amazon.nova-pro-v1:0"

@@ -5,13 +5,11 @@ from typing import Any
 
 import pytest
 
-from backstay.core.models import Usage
-from backstay.core.outcomes import Failed, Flaw, Succeeded
+from backstay.core.models import Failed, Flaw, Succeeded, Usage
 from backstay.llm.endpoint import Endpoint, Lane
 from backstay.llm.prices import LanePrices
 from backstay.llm.provider import ProviderReply
-from backstay.llm.providers.bedrock.replies import limit_hints, read_reply
-from backstay.llm.providers.bedrock.requests import path_to
+from backstay.llm.providers.bedrock.calls import limit_hints, path_to, read_reply
 
 REMOTE = "https://bedrock-runtime.us-east-1.amazonaws.com"
 MODEL = "amazon.nova-pro-v1:0"  # 0.8 and 3.2 dollars for a million tokens, 0.2 from the cache

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from backstay.core.outcomes import Failed, Succeeded
+from backstay.core.models import Failed, Succeeded
 from backstay.llm.endpoint import Endpoint, Lane
 from backstay.llm.prices import LanePrices
 from backstay.llm.providers.bedrock.batch_api import InvocationJob, reference_of

@@ -27,7 +27,7 @@ from backstay.llm.prices import LanePrices
 from backstay.llm.provider import Channel
 from backstay.llm.providers.bedrock import PROVIDER, aws
 from backstay.llm.providers.bedrock.batch_api import Bucket
-from backstay.llm.providers.bedrock.requests import path_to
+from backstay.llm.providers.bedrock.calls import path_to
 from tests.llm.aws_rig import ACCESS_KEY, SECRET, access_key, is_signed, no_aws
 from tests.llm.command_rig import run_command
 from tests.llm.odd_servers import OddServer, answer

@@ -9,7 +9,7 @@ import pytest
 
 from backstay.core.errors import OutcomeUnknown, Throttled, UsageError
 from backstay.core.failures import FailureKind, failure_of_exception
-from backstay.core.outcomes import Failed, Succeeded
+from backstay.core.models import Failed, Succeeded
 from backstay.handlers.handler import Handler
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.lane_handler import RETRY

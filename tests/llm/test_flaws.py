@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backstay.core.failures import FailureKind
-from backstay.core.models import Usage
-from backstay.core.outcomes import ANSWER_FLAWS, Failed, Flaw, Succeeded
+from backstay.core.models import ANSWER_FLAWS, Failed, Flaw, Succeeded, Usage
 from backstay.llm.lane_handler import fail_flawed
 from backstay.llm.providers.openai.replies import flaw_of
 from tests.llm.reply_rig import CHAT, failed, read, verdict

@@ -11,11 +11,10 @@ import pytest
 
 from backstay.client import Job
 from backstay.core.errors import Transient
-from backstay.core.outcomes import CannotAsk, Failed, Submitted, Succeeded
+from backstay.core.models import CannotAsk, Failed, Submitted, Succeeded
 from backstay.core.states import ItemState
 from backstay.llm.endpoint import Lane
-from backstay.llm.providers.gemini.batch_api import GeminiBatch, read_batch, reference_of
-from backstay.llm.providers.gemini.batches import GeminiResultReader
+from backstay.llm.providers.gemini.batches import GeminiBatch, GeminiResultReader, read_batch, reference_of
 from tests.llm.lane_rig import HALF, KEY, LaneRig, Provider, lane
 from tests.llm.reply_rig import priced
 from tests.practice.visitor import HeldClock
@@ -124,7 +123,7 @@ async def test_each_model_has_a_batch_of_its_own_whatever_the_version(sqlite_sit
 
 
 async def test_a_large_shard_is_uploaded_in_pieces(sqlite_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backstay.llm.providers.gemini.batch_api.PIECE_BYTES", 300)
+    monkeypatch.setattr("backstay.llm.providers.gemini.batches.PIECE_BYTES", 300)
     async with opened(sqlite_site) as rig:
         job = await ask(rig, bodies(20))
         assert (await rig.done(job)).succeeded == 20

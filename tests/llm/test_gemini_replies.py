@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from backstay.core.models import Usage
-from backstay.core.outcomes import Failed, Succeeded
+from backstay.core.models import Failed, Succeeded, Usage
 from backstay.llm.endpoint import Endpoint, Lane
 from backstay.llm.prices import LanePrices
 from backstay.llm.provider import ProviderReply
-from backstay.llm.providers.gemini.replies import failure_of_error, flaw_of, limit_hints, read_reply, usage_of
+from backstay.llm.providers.gemini.calls import failure_of_error, flaw_of, limit_hints, read_reply, usage_of
 from backstay.llm.rate_limits import NO_HINTS
 
 NOW_MS = 1_800_000_000_000

@@ -13,7 +13,7 @@ from backstay.llm.intake import open_source, survey
 from backstay.llm.lines import LineRefused
 from backstay.llm.prices import PriceList
 from backstay.llm.providers import ProviderChoice, check_base_url, provider_named, provider_of_model, provider_of_url
-from backstay.llm.providers.gemini.requests import (
+from backstay.llm.providers.gemini.calls import (
     address,
     auth_headers,
     check_body,
@@ -22,7 +22,7 @@ from backstay.llm.providers.gemini.requests import (
     trace_attributes,
     url_of_model,
 )
-from backstay.run.destination import Destination
+from backstay.run.options import Destination
 from tests.llm.request_files import Write, sent
 
 URL = "/v1beta/models/gemini-2.5-flash:generateContent"

@@ -7,7 +7,7 @@ import pytest
 from google import genai
 from google.genai import types
 
-from backstay.core.outcomes import Submitted
+from backstay.core.models import Submitted
 from backstay.llm.endpoint import Lane
 from tests.llm.lane_rig import KEY, Arrival, LaneRig, Recorder, lane
 from tests.sites import Site

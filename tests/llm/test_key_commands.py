@@ -1,6 +1,7 @@
 """Keys that run out: fetched by a command or a library, renewed in time, and never seen."""
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -220,17 +221,17 @@ def test_a_command_named_for_the_provider_wins_and_a_plain_one_is_for_one_host(
     monkeypatch.delenv("OTHER_KEY", raising=False)
     here, there = Endpoint("https://a.example/v1", key_env="OTHER_KEY"), Endpoint("https://b.example", key_env="NONE")
     ours, command = Endpoint("https://api.openai.com/v1"), f"print-key {tmp_path}"
-    assert isinstance(credentials_for(ours, given(api_key_command={"openai": command})), Credentials)
-    assert credentials_for(ours, given(api_key_command={"anthropic": command})) == KEY
+    assert isinstance(credentials_for(ours, given(api_key_command={"openai": command}), os.environ), Credentials)
+    assert credentials_for(ours, given(api_key_command={"anthropic": command}), os.environ) == KEY
     plain = given(api_key_command=command)
-    assert credentials_for(ours, plain) == KEY
-    found = credentials_for(here, plain)
+    assert credentials_for(ours, plain, os.environ) == KEY
+    found = credentials_for(here, plain, os.environ)
     assert isinstance(found, Credentials)
-    assert credentials_for(here, plain) is found
+    assert credentials_for(here, plain, os.environ) is found
     with pytest.raises(UsageError, match=r"used for a\.example, so its keys are not sent to b\.example"):
-        credentials_for(there, plain)
+        credentials_for(there, plain, os.environ)
     with pytest.raises(UsageError, match="no provider 'opnai'"):
-        credentials_for(ours, given(api_key_command={"opnai": command}))
+        credentials_for(ours, given(api_key_command={"opnai": command}), os.environ)
 
 
 def test_the_table_of_providers_may_name_a_command_and_the_setting_wins_over_it(
@@ -242,11 +243,13 @@ def test_the_table_of_providers_may_name_a_command_and_the_setting_wins_over_it(
     accounts = [
         found.account
         for settings in (given(providers=table), given(providers=table, api_key_command={"openai": other}))
-        if isinstance(found := credentials_for(ours, settings), Credentials)
+        if isinstance(found := credentials_for(ours, settings, os.environ), Credentials)
     ]
     assert accounts == [account_of(json.dumps(one)), account_of(json.dumps(other))]
     assert (
-        credentials_for(Endpoint("https://api.mistral.ai/v1", key_env="NONE", api="mistral"), given(providers=table))
+        credentials_for(
+            Endpoint("https://api.mistral.ai/v1", key_env="NONE", api="mistral"), given(providers=table), os.environ
+        )
         is None
     )
 

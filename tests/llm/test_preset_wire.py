@@ -14,7 +14,7 @@ import pytest
 import together
 from mistralai.client import Mistral
 
-from backstay.core.outcomes import Submitted
+from backstay.core.models import Submitted
 from backstay.llm.endpoint import Endpoint, Lane
 from tests.llm.lane_rig import HALF, KEY, Arrival, LaneRig, Recorder, lane
 from tests.sites import Site

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from backstay.core.models import Usage
-from backstay.core.outcomes import Succeeded
+from backstay.core.models import Succeeded, Usage
 from backstay.llm.provider import ProviderReply
 from backstay.llm.providers.openai.replies import SHOWN_CHARACTERS_MAX, failure_of_error, preview_reply
 from backstay.llm.rate_limits import NO_HINTS, LimitHints

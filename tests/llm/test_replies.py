@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstay.core.models import Usage
-from backstay.core.outcomes import Failed, Succeeded
+from backstay.core.models import Failed, Succeeded, Usage
 from backstay.llm.provider import ProviderReply
 from backstay.llm.providers.openai.replies import read_reply
 from backstay.llm.rate_limits import NO_HINTS

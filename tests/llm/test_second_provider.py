@@ -9,7 +9,7 @@ import pytest
 
 from backstay.client import Job
 from backstay.core.errors import UsageError
-from backstay.core.outcomes import CannotAsk, Flaw
+from backstay.core.models import CannotAsk, Flaw
 from backstay.llm import providers
 from backstay.llm.batch import BatchHandler
 from backstay.llm.endpoint import Endpoint, Lane, load_endpoint

@@ -7,8 +7,7 @@ import pytest
 from backstay.clock import Clock, Tasks
 from backstay.core.errors import HandlerError
 from backstay.core.failures import FailureKind, failure_of_exception
-from backstay.core.models import Claimed, JobTerms
-from backstay.core.outcomes import Failed
+from backstay.core.models import Claimed, Failed, JobTerms
 from backstay.handlers.handler import Context, Surroundings
 from backstay.llm.shards import (
     ByteLimit,

@@ -14,8 +14,7 @@ from backstay.core.errors import (
     Transient,
     UsageError,
 )
-from backstay.core.models import Usage
-from backstay.core.outcomes import CannotAsk, NeverArrived, Succeeded
+from backstay.core.models import CannotAsk, NeverArrived, Succeeded, Usage
 from backstay.llm.lines import LlmRequest
 from backstay.llm.providers.openai.stored_calls import StoredCompletions
 from tests.llm.call_rig import BODY, CHAT, answered, practised

@@ -3,7 +3,7 @@
 import pytest
 
 from backstay.core.errors import UsageError
-from backstay.llm.templates import Template
+from backstay.llm.row_files import Template
 
 
 @pytest.mark.parametrize(

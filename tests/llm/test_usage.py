@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstay.core.models import Usage
-from backstay.core.outcomes import Succeeded
+from backstay.core.models import Succeeded, Usage
 from backstay.llm.endpoint import Endpoint, Lane
 from backstay.llm.prices import MICROS_MAX, LanePrices
 from backstay.llm.provider import TOKENS_MAX
-from backstay.llm.providers.openai.usage import PARTS_MAX, STATED_MICROS_MAX, usage_of
+from backstay.llm.providers.openai.replies import PARTS_MAX, STATED_MICROS_MAX, usage_of
 from tests.llm.reply_rig import CHAT, MODEL, priced, read
 
 # A micro-dollar for a token in, five for a token out, a tenth for a cached one.

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from backstay.core.errors import UsageError
-from backstay.core.outcomes import Succeeded
+from backstay.core.models import Succeeded
 from backstay.llm.endpoint import Lane
 from backstay.llm.formats import InputOptions
 from backstay.llm.lines import LineRefused
@@ -15,7 +15,7 @@ from backstay.llm.prices import PriceList
 from backstay.llm.providers import check_base_url, check_lane, provider_named
 from backstay.llm.providers.vertex import PROVIDER, access_in
 from backstay.practice import Practice
-from backstay.run.destination import Destination
+from backstay.run.options import Destination
 from tests.llm.call_rig import rig_to
 from tests.llm.request_files import CHAT, Write, batch_line, reason, sent
 

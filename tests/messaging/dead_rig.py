@@ -11,9 +11,8 @@ from backstay.clock import Clock
 from backstay.messaging.broker import properties_of
 from backstay.messaging.connection import connect_once
 from backstay.messaging.dead_queue import DeadQueue, Judge, Verdict
-from backstay.messaging.messages import CALLBACK, REASON_HEADER, Incoming, OutgoingMessage, Work, send_work
+from backstay.messaging.messages import CALLBACK, REASON_HEADER, Incoming, OutgoingMessage, Topology, Work, send_work
 from backstay.messaging.queues import declare, open_channel
-from backstay.messaging.topology import Topology
 
 AT_ONCE = 1_000
 REJECTED = {"x-first-death-reason": "rejected"}

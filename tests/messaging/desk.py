@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from backstay.messaging.topology import Topology
+from backstay.messaging.messages import Topology
 from tests.cli.shell import APP, ROOT, Arg, Running
 from tests.messaging.rig import Bystander
 

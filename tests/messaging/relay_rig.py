@@ -9,9 +9,8 @@ from backstay.clock import Clock, new_random
 from backstay.core.events import Event, Trouble
 from backstay.core.limits import Limits
 from backstay.messaging.broker import Broker
-from backstay.messaging.messages import Incoming
+from backstay.messaging.messages import Incoming, Topology
 from backstay.messaging.outbox_relay import OutboxRelay
-from backstay.messaging.topology import Topology
 from backstay.observe.bus import Bus
 from backstay.store.store import Store
 from tests.messaging.rig import QUICK, Bystander, Scene, until

@@ -11,9 +11,8 @@ from backstay.clock import Clock, Tasks, new_random
 from backstay.core.events import Event
 from backstay.messaging.broker import Broker, Wiped
 from backstay.messaging.connection import ConnectionMeans, LinkWatch, connect_once
-from backstay.messaging.messages import Incoming, OutgoingMessage, Work, send_work
+from backstay.messaging.messages import Incoming, OutgoingMessage, Queue, Topology, Work, send_work
 from backstay.messaging.queues import QueueDepth, declare, depth_of, open_channel
-from backstay.messaging.topology import Queue, Topology
 
 if TYPE_CHECKING:
     from aiormq.abc import DeliveredMessage

@@ -7,9 +7,8 @@ import pytest
 from backstay.core.errors import BrokerUnreachable
 from backstay.core.events import BrokerConnected, BrokerLost, BrokerWiped, Trouble
 from backstay.messaging.connection import connect_once
-from backstay.messaging.messages import read_work
+from backstay.messaging.messages import Queue, Topology, read_work
 from backstay.messaging.queues import declare
-from backstay.messaging.topology import Queue, Topology
 from tests.messaging.rig import PATIENCE_SECONDS, QUICK, Bystander, Scene, ready, until, work
 from tests.servers.rabbitmq import PrivateRabbitMQ
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backstay.core.ids import item_id, show_item
-from backstay.messaging.topology import Topology
+from backstay.messaging.messages import Topology
 from tests.messaging.dead_rig import REJECTED, dead_work, fill, ids, poison
 from tests.messaging.desk import Desk, Ran
 from tests.messaging.rig import until

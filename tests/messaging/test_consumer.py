@@ -9,9 +9,8 @@ import pytest
 from backstay.core.events import MessageSetAside, Trouble
 from backstay.core.ids import item_id
 from backstay.messaging.broker import Broker
-from backstay.messaging.consumer import Consumer, FindItems
-from backstay.messaging.messages import REASON_HEADER
-from backstay.messaging.topology import Topology
+from backstay.messaging.broker_session import Consumer, FindItems
+from backstay.messaging.messages import REASON_HEADER, Topology
 from tests.messaging.rig import Bystander, Scene, raw, ready, until, work
 from tests.servers.rabbitmq import PrivateRabbitMQ
 

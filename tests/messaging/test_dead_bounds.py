@@ -8,12 +8,18 @@ import pytest
 
 from backstay import Backstay
 from backstay.core.events import DeadMessagesDropped, Event, MessageSetAside, Trouble
-from backstay.messaging.broker_session import AGE_LOOKS, BOUNDS_SECONDS, DeadQueueBounds, broker_here, topology_of
+from backstay.messaging.broker_session import (
+    AGE_LOOKS,
+    BOUNDS_SECONDS,
+    Consumer,
+    DeadQueueBounds,
+    broker_here,
+    topology_of,
+)
 from backstay.messaging.connection import connect_once
-from backstay.messaging.consumer import Consumer
 from backstay.messaging.dead_queue import PREFETCH_MESSAGES
+from backstay.messaging.messages import Topology
 from backstay.messaging.queues import declare
-from backstay.messaging.topology import Topology
 from tests.messaging.dead_rig import dead_work, fill, ids, keep_all, replay
 from tests.messaging.rig import QUICK, Bystander, Scene, all_known, raw, ready, until, work
 from tests.messaging.test_unreadable import UNREADABLE, publish

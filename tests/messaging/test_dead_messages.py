@@ -6,9 +6,8 @@ import pytest
 
 from backstay.core.ids import item_id, show_item
 from backstay.core.states import ItemState
-from backstay.messaging.dead_messages import REASONS_MAX, Choice, DeadMessages
-from backstay.messaging.messages import REASON_HEADER, Incoming, OutgoingMessage, Work, read_work
-from backstay.messaging.topology import Topology
+from backstay.messaging.dead_queue import REASONS_MAX, Choice, DeadMessages
+from backstay.messaging.messages import REASON_HEADER, Incoming, OutgoingMessage, Topology, Work, read_work
 from backstay.store.outbox import WORK
 from tests.messaging.dead_rig import dead_callback, dead_work, fill, ids, poison, replay
 from tests.messaging.rig import Bystander

@@ -20,9 +20,8 @@ from backstay.messaging.dead_queue import (
     dead_reason,
     died_at_ms,
 )
-from backstay.messaging.messages import Incoming, OutgoingMessage
+from backstay.messaging.messages import DELIVERY_LIMIT, Incoming, OutgoingMessage, Topology
 from backstay.messaging.queues import open_channel
-from backstay.messaging.topology import DELIVERY_LIMIT, Topology
 from tests.messaging.dead_rig import dead_work, fill, ids, keep_all, poison, replay
 from tests.messaging.rig import Bystander
 from tests.servers.rabbitmq import PrivateRabbitMQ

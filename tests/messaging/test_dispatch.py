@@ -10,8 +10,7 @@ import pytest
 
 from backstay import Backstay, Job
 from backstay.core.events import BrokerLost, BrokerWiped, Event
-from backstay.messaging.broker_session import broker_here, dispatching, topology_of
-from backstay.messaging.consumer import Consumer
+from backstay.messaging.broker_session import Consumer, broker_here, dispatching, topology_of
 from tests.messaging.rig import QUICK, Bystander, until
 from tests.servers.rabbitmq import PrivateRabbitMQ
 

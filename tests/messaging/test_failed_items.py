@@ -8,9 +8,9 @@ from backstay.client import Client
 from backstay.clock import Clock, new_random
 from backstay.core.limits import Limits
 from backstay.messaging.connection import connect_once
+from backstay.messaging.messages import Queue, Topology
 from backstay.messaging.outbox_relay import USER_MESSAGES, OutboxRelay, reporting_failures
 from backstay.messaging.queues import declare
-from backstay.messaging.topology import Queue, Topology
 from backstay.observe.bus import Bus
 from backstay.store.outbox import MESSAGES
 from tests.messaging.rig import Bystander, Scene, ready, until

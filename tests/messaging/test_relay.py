@@ -7,9 +7,8 @@ import pytest
 
 from backstay.core.events import BrokerLost, Event, MessagesPublished, OutboxLag
 from backstay.core.ids import item_id
-from backstay.messaging.messages import Work, read_work
+from backstay.messaging.messages import Topology, Work, read_work
 from backstay.messaging.outbox_relay import BATCH_MESSAGES, report_lag
-from backstay.messaging.topology import Topology
 from backstay.observe.metrics import Metrics
 from backstay.store.outbox import WEBHOOKS, WORK
 from tests.messaging.relay_rig import Office

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backstay.messaging.messages import Work, read_work
-from backstay.messaging.topology import Topology
+from backstay.messaging.messages import Topology, Work, read_work
 from backstay.store.outbox import MESSAGES, WORK
 from tests.cli.test_worker import free_port, scrape
 from tests.messaging.desk import Desk

@@ -8,9 +8,8 @@ import pytest
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.ids import item_id
 from backstay.messaging.broker_session import REPUBLISH_MS, Republishing
-from backstay.messaging.messages import Work, read_work
+from backstay.messaging.messages import WAIT_STEPS_MS, Topology, Work, read_work
 from backstay.messaging.outbox_relay import ROW_DELAY_MS, UNCONFIRMED
-from backstay.messaging.topology import WAIT_STEPS_MS, Topology
 from tests.messaging.relay_rig import PATIENT, Office
 from tests.messaging.rig import Scene, ready, until
 from tests.servers.rabbitmq import PrivateRabbitMQ

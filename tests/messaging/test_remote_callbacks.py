@@ -14,8 +14,7 @@ from backstay.clock import Clock
 from backstay.core.callbacks import CALLBACK_BYTES_MAX, TaggedCallback
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.events import Event, MessageSetAside, Trouble
-from backstay.messaging.messages import OutgoingMessage
-from backstay.messaging.topology import Topology
+from backstay.messaging.messages import OutgoingMessage, Topology
 from backstay.remote.work import PAUSE_SECONDS, PAUSE_SECONDS_MAX, TRIES_MAX, CallbackReader, Receive
 from backstay.store.inbox import MESSAGES_MAX
 from tests.messaging.remote_rig import Asked, MessageRemote, message_work

@@ -11,8 +11,7 @@ import pytest
 from backstay.core.callbacks import read_tagged_callback
 from backstay.core.errors import UsageError
 from backstay.core.ids import item_id
-from backstay.messaging.messages import Incoming, Poison, hint, read_work
-from backstay.messaging.topology import Topology
+from backstay.messaging.messages import Incoming, Poison, Topology, hint, read_work
 from tests.house.sources import ROOT
 from tests.messaging.remote_rig import message_work
 from tests.servers.rabbitmq import PrivateRabbitMQ

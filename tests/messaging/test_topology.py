@@ -8,8 +8,19 @@ from hypothesis import strategies as st
 
 from backstay.core.errors import UsageError
 from backstay.core.ids import item_id
-from backstay.messaging.messages import ITEMS_MAX, Incoming, Poison, Work, hint, read_work, send_work, set_aside
-from backstay.messaging.topology import DELIVERY_LIMIT, WAIT_STEPS_MS, Topology
+from backstay.messaging.messages import (
+    DELIVERY_LIMIT,
+    ITEMS_MAX,
+    WAIT_STEPS_MS,
+    Incoming,
+    Poison,
+    Topology,
+    Work,
+    hint,
+    read_work,
+    send_work,
+    set_aside,
+)
 
 TOPOLOGY = Topology("p")
 

@@ -8,11 +8,10 @@ from pamqp.commands import Basic
 from typing_extensions import override
 
 from backstay.core.events import BrokerLost, MessageSetAside
+from backstay.messaging.broker_session import Consumer
 from backstay.messaging.connection import UNREAD_HEADER, connect_once
-from backstay.messaging.consumer import Consumer
-from backstay.messaging.messages import REASON_HEADER, OutgoingMessage, read_work
+from backstay.messaging.messages import REASON_HEADER, OutgoingMessage, Topology, read_work
 from backstay.messaging.queues import open_channel
-from backstay.messaging.topology import Topology
 from tests.messaging.dead_rig import dead_work, fill, keep_all, replay
 from tests.messaging.remote_rig import message_work
 from tests.messaging.rig import Bystander, Scene, all_known, raw, ready, until, work

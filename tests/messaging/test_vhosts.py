@@ -6,8 +6,8 @@ import pytest
 
 from backstay.core.errors import BrokerUnreachable, NotAllowed
 from backstay.messaging.connection import connect_once
+from backstay.messaging.messages import Topology
 from backstay.messaging.queues import declare
-from backstay.messaging.topology import Topology
 from tests.messaging.rig import Bystander, Scene, ready, until, work
 from tests.servers.rabbitmq import PrivateRabbitMQ
 

@@ -9,9 +9,9 @@ import pytest
 
 from backstay.core.events import BrokerConnected, BrokerLost, BrokerWiped, Trouble
 from backstay.messaging.broker import Broker
-from backstay.messaging.consumer import Consumer
+from backstay.messaging.broker_session import Consumer
+from backstay.messaging.messages import Exchange, Queue, Topology
 from backstay.messaging.queues import declare
-from backstay.messaging.topology import Exchange, Queue, Topology
 from tests.messaging.rig import QUICK, Bystander, Scene, all_known, ready, until, work
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.rabbitmq import PrivateRabbitMQ

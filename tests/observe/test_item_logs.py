@@ -12,9 +12,9 @@ from backstay.core.failures import ErrorCode
 from backstay.core.ids import item_id
 from backstay.core.models import Attempt, Settlement
 from backstay.core.states import ItemState
-from backstay.observe import item_logs
+from backstay.observe import logs
 from backstay.observe.bus import Bus
-from backstay.observe.item_logs import LEFT_OUT, ItemLogs, place_of
+from backstay.observe.logs import LEFT_OUT, ItemLogs, place_of
 from tests.sites import START_MS, Leaping, Ticker
 
 ITEM = item_id(12, 7)
@@ -97,7 +97,7 @@ async def test_the_runs_of_an_item_follow_each_other(memory: Memory, bus: Bus) -
 
 
 async def test_a_long_run_can_be_followed(memory: Memory, bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(item_logs, "LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(logs, "LINGER_SECONDS", 0.01)
     async with ItemLogs(memory, Leaping(), bus):
         bus.emit(ItemLogged(ITEM, "begun"))
         await memory.until(lambda: "begun" in memory.log())
@@ -122,7 +122,7 @@ async def test_a_lost_lease_is_said(memory: Memory, bus: Bus) -> None:
 async def test_a_talkative_item_is_cut_short_and_says_so(
     memory: Memory, bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(item_logs, "ITEM_BYTES_MAX", 1_000)
+    monkeypatch.setattr(logs, "ITEM_BYTES_MAX", 1_000)
     async with ItemLogs(memory, Ticker(), bus):
         for _ in range(1_000):
             bus.emit(ItemLogged(ITEM, "x" * 100))
@@ -136,16 +136,16 @@ async def test_a_talkative_item_is_cut_short_and_says_so(
 async def test_a_place_that_does_not_answer_costs_bounded_memory_and_is_told(
     memory: Memory, bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(item_logs, "MEMORY_BYTES_MAX", 10_000)
+    monkeypatch.setattr(logs, "MEMORY_BYTES_MAX", 10_000)
     told: list[Event] = []
     bus.subscribe(told.append)
     memory.fails = True
-    async with ItemLogs(memory, Ticker(), bus) as logs:
+    async with ItemLogs(memory, Ticker(), bus) as item_logs:
         for position in range(1_000):
             bus.emit(ItemLogged(item_id(12, position), "x" * 100))
             bus.emit(settled(item_id(12, position)))
             await asyncio.sleep(0)
-        assert logs._size < 12_000
+        assert item_logs._size < 12_000
         assert any(isinstance(event, Trouble) for event in told)
         memory.fails = False
     assert len(memory.pieces) > 50, "what was kept in memory was put when the place was there again"

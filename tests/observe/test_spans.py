@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from backstay import Backstay, Transient
 from backstay.clock import Clock
-from backstay.core.retry import RetryPolicy
+from backstay.core.failures import RetryPolicy
 from backstay.engine.parts import drop_lost_items
 from backstay.engine.worker import Worker
 from backstay.handlers.function import done

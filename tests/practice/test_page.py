@@ -4,7 +4,7 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from backstay.cli.practice import practice
+from backstay.cli.provider import practice
 from backstay.practice import Faults
 from backstay.practice.faults import NAMED_FAULTS, NO_FAULT_NAME
 from tests.house.test_library_page import programs, run

@@ -6,7 +6,7 @@ import pytest
 
 from backstay.app import Backstay
 from backstay.core.ids import item_id
-from backstay.core.outcomes import Flaw
+from backstay.core.models import Flaw
 from backstay.rows.answers import AnswerReader, AnswerType
 from backstay.rows.sources import open_rows
 from backstay.store.results import ItemUsage, ResultRow

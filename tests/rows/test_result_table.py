@@ -7,7 +7,7 @@ import pytest
 from backstay.core.errors import UsageError
 from backstay.llm.formats import InputOptions
 from backstay.llm.intake import FileChanged, open_source, survey
-from backstay.rows.result_table import _chosen_columns, _entries
+from backstay.rows.tables import _chosen_columns, _entries
 
 READING = InputOptions(model="m", template="{a}")
 

@@ -14,7 +14,8 @@ from rich.console import Console
 
 from backstay.run.run_state import MeterReading, RunState
 from backstay.run.summary import Ending, Summary
-from backstay.run.view import Block, Events, Holds, PlainLines, Terminal
+from backstay.run.terminal import Block, Terminal
+from backstay.run.view import Events, Holds, PlainLines
 from tests.house.sources import ROOT
 
 STATE = RunState(

@@ -15,8 +15,7 @@ from fastapi import FastAPI
 
 from backstay.app import Backstay
 from backstay.core.errors import ErrorCode, Permanent
-from backstay.server.app import create_app
-from backstay.server.http_server import server_config
+from backstay.server.app import create_app, server_config
 from backstay.server.service import Service, ServiceOptions
 from backstay.store.keys import Role
 

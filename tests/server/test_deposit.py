@@ -8,7 +8,7 @@ import pytest
 
 from backstay.artifacts import Deposit
 from backstay.core.errors import NotAllowed
-from backstay.server.job_control import drop_blobs
+from backstay.server.service import drop_blobs
 from backstay.store.files import NewFile
 from tests.server.converting import upload
 from tests.server.pdfs import pdf

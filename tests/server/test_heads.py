@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from backstay.server import http_server as heads
+from backstay.server import app as heads
 from tests.server.rig import Rig, rigged
 
 HEAD = b"GET /livez HTTP/1.1\r\nHost: x\r\n"

@@ -84,8 +84,8 @@ async def test_a_line_that_is_wrong_far_into_the_stream_ends_its_job(rig: Rig) -
 async def test_a_long_job_is_cancelled_and_deleted_in_pieces_behind_the_answer(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backstay.server.job_control.CHUNKS_AT_ONCE", 0)
-    monkeypatch.setattr("backstay.server.job_control.ITEMS_AT_ONCE", 0)
+    monkeypatch.setattr("backstay.server.service.CHUNKS_AT_ONCE", 0)
+    monkeypatch.setattr("backstay.server.service.ITEMS_AT_ONCE", 0)
     monkeypatch.setattr("backstay.store.jobs.PURGE_ITEMS", 7)
     kept, job = await rig.submit(items=[1]), await rig.submit(items=list(range(50)))
     assert (await rig.ada.post(f"/api/jobs/{job}/cancel")).json["stop_reason"] == "cancel"

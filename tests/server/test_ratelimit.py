@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from backstay.clock import Clock
-from backstay.server import ratelimit
+from backstay.server import request_limits
 from backstay.server.cache import PAUSE_SECONDS, SharedState
-from backstay.server.ratelimit import RateLimit
+from backstay.server.request_limits import RateLimit
 from tests.server.pages.reader import Reader
 from tests.server.rig import Rig, Visitor, rigged
 from tests.servers.redis import PrivateRedis
@@ -148,7 +148,7 @@ async def test_a_redis_that_lost_its_counts_does_not_give_more_than_was_left(red
 
 
 async def test_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ratelimit, "COUNTED_HERE_MAX", 3)
+    monkeypatch.setattr(request_limits, "COUNTED_HERE_MAX", 3)
     limit = RateLimit(Still(), 2)
     left = [(await limit.hit(f"n{n}"))[0] for n in range(6)]
     assert left == [1, 1, 1, 1, 0, -1]

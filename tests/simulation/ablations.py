@@ -7,8 +7,8 @@ from typing import Any
 from unittest.mock import patch
 
 from backstay.core import decide
-from backstay.core import outcomes as fallback
-from backstay.core.outcomes import HandedBack, NeverArrived
+from backstay.core import models as fallback
+from backstay.core.models import HandedBack, NeverArrived
 from backstay.engine import gate
 from backstay.engine.executor import Executor
 from backstay.engine.sweeper import Sweeper
@@ -25,15 +25,13 @@ POINTS = 40
 
 
 @contextmanager
-def altered(statement: str, text: str, instead: str = "") -> Iterator[None]:
-    """Runs with one statement of the store rewritten; refuses when the text to be removed is not there."""
-    query = queries_for(SQLITE)[statement]
-    if text not in query.sql:
-        raise AssertionError(f"{statement} has no {text!r}: the ablation would switch nothing off")
-    altered: Mapping[str, Query] = {
-        **queries_for(SQLITE),
-        statement: replace(query, sql=query.sql.replace(text, instead)),
-    }
+def altered(statements: str, text: str, instead: str = "") -> Iterator[None]:
+    """Runs with statements of the store rewritten; refuses when the text to be removed is not there."""
+    altered: dict[str, Query] = dict(queries_for(SQLITE))
+    for name in statements.split():
+        if text not in altered[name].sql:
+            raise AssertionError(f"{name} has no {text!r}: the ablation would switch nothing off")
+        altered[name] = replace(altered[name], sql=altered[name].sql.replace(text, instead))
     with patch("backstay.store.databases.sqlite.queries_for", lambda _: altered):
         yield
 
@@ -78,7 +76,7 @@ def _pay_again(item: Any, outcome: Any, terms: Any, settlement: Any, now_ms: int
 ABLATIONS: Mapping[str, Ablation] = {
     "the send guard": lambda: patch.object(Context, "too_late_to_send", False),
     "the guard's time counting from before the claim": lambda: patch.object(Executor, "start", _start_late),
-    "the fence of a settlement": lambda: altered("settle_items", "AND items.fence = batch.fence"),
+    "the fence of a settlement": lambda: altered("settle_items settle_ended", "AND items.fence = batch.fence"),
     "the wait until a lost request must have landed": lambda: altered(
         "rescue", "AND (reconcile_after <= :now OR :askable = 0)"
     ),

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 
 from backstay.core.money import Budget, Period
-from backstay.store import affordable
+from backstay.store import budgets
 from backstay.store.queries import Script
 from tests.simulation.ablations import altered
 from tests.simulation.budgets import BudgetPlan, BudgetWorld, budget_plan, run_budgets, struck, turning
@@ -101,7 +101,7 @@ def _use_nothing(self: Budget, reserved: int, used: int, began_at: int | None = 
 
 
 ABLATIONS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
-    "the reservation in shared budgets": lambda: patch.object(affordable, "reserve_shared", _reserve_nothing),
+    "the reservation in shared budgets": lambda: patch.object(budgets, "reserve_shared", _reserve_nothing),
     "money that is given back once": lambda: patch.object(Budget, "book", _give_back_twice),
     "the record of what was spent": lambda: patch.object(Budget, "book", _use_nothing),
     "the reservation of a job": lambda: altered("reserve", "reserved_micros + batch.reserved", "reserved_micros"),

@@ -5,7 +5,7 @@ from random import Random
 from backstay import Backstay, Context
 from backstay.clock import Tasks
 from backstay.core.decide import decide
-from backstay.core.outcomes import Interrupted
+from backstay.core.models import Interrupted
 from backstay.core.states import ItemState
 from backstay.engine.engine import Engine
 from backstay.engine.parts import Parts

@@ -55,21 +55,20 @@ def test_the_same_seed_tells_the_same_story_of_schedules() -> None:
 
 
 def struck(step: int, what: str) -> SchedulePlan:
-    """Two workers for half an hour; the first is struck at one suspension point."""
-    plan = SchedulePlan(f"{what} {step}", minutes=30, workers=2)
+    """Two workers for a quarter of an hour; the first is struck at one suspension point."""
+    plan = SchedulePlan(f"{what} {step}", minutes=15, workers=2)
     setattr(plan, f"{what}_at", step)
     return plan
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["kill", "freeze"])
-@pytest.mark.parametrize("stride", [30, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_kill_or_a_freeze_at_any_suspension_point_loses_and_repeats_no_firing(what: str, stride: int) -> None:
+def test_a_kill_or_a_freeze_at_any_suspension_point_loses_and_repeats_no_firing(what: str) -> None:
     whole = ScheduleWorld(struck(0, what))
     whole.run()
     assert whole.first is not None
-    points = range(1, min(whole.first.steps, 300), stride)
-    assert len(points) >= 9
+    points = range(1, min(whole.first.steps, 300))
+    assert len(points) >= 200
     assert sum(run_schedules(struck(step, what)).probes["killed" if what == "kill" else "frozen"] for step in points)
 
 

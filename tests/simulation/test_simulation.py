@@ -8,6 +8,7 @@ from itertools import islice
 
 import pytest
 
+from tests.simulation import fronts
 from tests.simulation.ablations import ABLATIONS, hunted
 from tests.simulation.campaign import PROBES, run_seeds
 from tests.simulation.exhaustive import FAULTS, every_point, small
@@ -15,6 +16,7 @@ from tests.simulation.plan import KINDS, Faults, Plan, following, plan_of
 from tests.simulation.world import Failure, digest, run_plan
 
 SEEDS = 100
+SEEDS_WITH_FRONTS = 60
 PARTS = 8
 FOLLOWED_POINTS = 400  # suspension points of a worker until the second job has ended, and some more
 HASHED_SEEDS = 6
@@ -72,6 +74,17 @@ def _run_all(plans: Iterable[Plan]) -> None:
 @pytest.mark.slow
 def test_the_worlds_that_notice_them_are_whole_when_nothing_is_switched_off() -> None:
     _run_all(islice(hunted(), 0, None, PARTS))
+
+
+def test_looks_that_start_at_a_front_break_no_promise() -> None:
+    with fronts.used():
+        _run_all(map(plan_of, range(SEEDS_WITH_FRONTS)))
+
+
+@pytest.mark.slow
+def test_looks_that_never_start_at_the_head_again_are_noticed() -> None:
+    with fronts.used_for_ever(), pytest.raises(Failure):
+        _run_all(hunted())
 
 
 @pytest.mark.parametrize("seed", range(6))

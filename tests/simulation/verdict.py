@@ -4,9 +4,9 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 
+from backstay.core.failures import QUEUE
 from backstay.core.ids import show_item
 from backstay.core.models import Delivery
-from backstay.core.retry import QUEUE
 from backstay.testing import InlineSQLite
 from backstay.testing.rehearsal import references
 from tests.simulation.plan import LIMITS

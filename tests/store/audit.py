@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from backstay.core.outcomes import ANSWERED
+from backstay.core.models import ANSWERED
 from backstay.core.states import JOB_ENDED, TERMINAL, ItemState, JobState, may_follow
 from backstay.store.databases.database import Database
 from backstay.store.queries import Script
@@ -13,9 +13,12 @@ T = TypeVar("T")
 
 COUNTED = ("processing", "succeeded", "failed", "skipped", "cancelled")
 FLAWS = ("truncated", "refused", "filtered", "unfinished")
-COUNTERS = ", ".join((*COUNTED, *FLAWS))
+# With those that are written apart, until they are added up.
+APART = "SELECT coalesce(sum({}), 0) FROM job_counts WHERE job_counts.job_id = jobs.id"
+COUNTERS = ", ".join(f"{name} + ({APART.format(name)})" for name in (*COUNTED, *FLAWS))
+HAS_APART = "EXISTS (SELECT 1 FROM job_counts WHERE job_counts.job_id = jobs.id)"
 # A job without an owner is being deleted: its items go before its counts.
-JOBS = f"SELECT id, state, held, sealed, stop_reason, finished_at, total, {COUNTERS} FROM jobs WHERE owner <> ''"
+JOBS = f"SELECT id, state, held, sealed, {HAS_APART}, finished_at, total, {COUNTERS} FROM jobs WHERE owner <> ''"
 ITEMS = "SELECT id, job_id, state, fence, leased_by, due_at, finished_at, error_code, flaw FROM items"
 SUCCESSES = "SELECT item_id, fence, result FROM attempts WHERE outcome = 'succeeded'"
 
@@ -68,7 +71,7 @@ class Auditor:
 
 
 def check_job(job: tuple[Any, ...], items: list[tuple[Any, ...]]) -> None:
-    job_id, state, held, sealed, _stop_reason, finished_at, total, *counters = job
+    job_id, state, held, sealed, has_apart, finished_at, total, *counters = job
     counts = [sum(row[2] == name for row in items) for name in COUNTED]
     counts += [sum(row[8] == name and row[2] in TERMINAL for row in items) for name in FLAWS]
     assert counters == counts, f"job {job_id} counts {counters}, and there are {counts}"
@@ -76,6 +79,8 @@ def check_job(job: tuple[Any, ...], items: list[tuple[Any, ...]]) -> None:
     ended = JobState(state) in JOB_ENDED
     over = sealed == 1 and all(ItemState(row[2]) in TERMINAL for row in items)
     assert ended == (finished_at is not None), f"job {job_id} is {state}, finished at {finished_at}"
+    if over and total:
+        assert ended or has_apart, f"job {job_id} is {state}, and all its items have ended"
     if ended:
         assert over, f"job {job_id} is {state} and has unfinished items"
         assert held == 0, f"job {job_id} is {state} and still held"
@@ -87,7 +92,7 @@ class AuditedDatabase:
     def __init__(self, database: Database, auditor: Auditor) -> None:
         self._inner = database
         self._auditor = auditor
-        self.dialect = database.dialect
+        self.dialect, self.clock = database.dialect, database.clock
         self.listens, self.wakes = database.listens, database.wakes
 
     async def open(self) -> None:

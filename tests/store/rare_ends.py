@@ -4,8 +4,7 @@ import time
 from collections.abc import Sequence
 
 from backstay.core.failures import ErrorCode, Failure, FailureKind
-from backstay.core.models import Delivery, Usage
-from backstay.core.outcomes import CannotAsk, Failed, Flaw, Outcome, Succeeded
+from backstay.core.models import CannotAsk, Delivery, Failed, Flaw, Outcome, Succeeded, Usage
 from backstay.store.items import Want
 from backstay.store.store import Store
 from backstay.store.submissions import Chunk, NewJob

@@ -6,12 +6,10 @@ from random import Random
 from typing import Any
 
 from backstay.core.decide import decide
-from backstay.core.failures import ErrorCode, Failure, FailureKind
+from backstay.core.failures import ErrorCode, Failure, FailureKind, policy_named
 from backstay.core.ids import item_id
 from backstay.core.limits import Limits
-from backstay.core.models import Claimed, Delivery, Settlement
-from backstay.core.outcomes import Failed, Outcome, Submitted, Succeeded, Terms
-from backstay.core.retry import policy_named
+from backstay.core.models import Claimed, Delivery, Failed, Outcome, Settlement, Submitted, Succeeded, Terms
 from backstay.core.states import StopReason
 from backstay.store.item_views import ItemDetail
 from backstay.store.items import Want

@@ -17,6 +17,7 @@ IDS = [item_id(READY_JOB, position) for position in range(CLAIMED)]
 # A value for every name that any statement has; a new name fails the tests until it has one here.
 VALUES: dict[str, Any] = {
     "from_key": 0,
+    "back_ms": 10_000,
     "poll_ms": 5_000,
     "polled": 0,
     "late_poll_ms": 60_000,
@@ -25,6 +26,8 @@ VALUES: dict[str, Any] = {
     "low": 0,
     "high": 1 << 60,
     "turns": 0,
+    "items_min": 1,
+    "quiet_ms": 400,
     "level_key": 9 << 52,
     **dict.fromkeys(("n", "items_max"), CLAIMED),
     **dict.fromkeys(("handler",), "echo"),

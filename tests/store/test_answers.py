@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 
 from backstay.core.ids import item_id
-from backstay.core.models import AnswerKey
-from backstay.core.outcomes import Flaw, Succeeded
+from backstay.core.models import AnswerKey, Flaw, Succeeded
 from backstay.core.states import JobState
 from backstay.llm.endpoint import Endpoint, Lane
-from backstay.store.answers import Search
-from backstay.store.submissions import Chunk
+from backstay.store.submissions import Chunk, Search
 from tests.sites import Site
 from tests.store.scene import OK, WRONG, Scene, new_job
 

@@ -14,9 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from backstay.core.errors import NotAllowed
 from backstay.core.failures import ErrorCode, Failure, FailureKind
-from backstay.core.models import Claimed, Delivery
-from backstay.core.outcomes import (
+from backstay.core.models import (
     CannotAsk,
+    Claimed,
+    Delivery,
     Failed,
     Flaw,
     HandedBack,
@@ -78,6 +79,7 @@ class AnyOrder(RuleBasedStateMachine):
     async def _open(self) -> None:
         await self.site.empty()
         self.scene = Scene(self.site)
+        self.scene.store.counters.large.items_min = 2
         await self.scene.store.open()
 
     def run(self, work: Any) -> Any:
@@ -117,6 +119,11 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(items=st.integers(1, 4), worker=WORKERS)
     def claim(self, items: int, worker: str) -> None:
         self.held += self.run(self.scene.claim(items, worker))
+
+    @rule(at_once=st.booleans())
+    def add_up_counts(self, at_once: bool) -> None:
+        self.run(self.scene.store.counters.add_up(at_once))
+        self.run(self.scene.store.counters.add_up_forgotten())
 
     @rule(worker=WORKERS)
     def poll(self, worker: str) -> None:

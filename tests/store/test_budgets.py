@@ -5,9 +5,8 @@ import asyncio
 import pytest
 
 from backstay.core.errors import NotFound, UsageError
-from backstay.core.models import Claimed, Usage
+from backstay.core.models import CannotAsk, Claimed, HandedBack, Succeeded, Usage
 from backstay.core.money import MICROS_MAX, Budget, Period
-from backstay.core.outcomes import CannotAsk, HandedBack, Succeeded
 from backstay.store.items import Want
 from backstay.store.jobs import MoneyVerdict
 from backstay.store.store import Store
@@ -236,9 +235,10 @@ async def test_a_full_budget_of_one_handler_does_not_hold_the_jobs_other_items(s
     assert (await scene.job(job)).short
     [echo] = await claim(scene)
     assert echo.job_id == job
+    assert (await scene.job(job)).short, "a claim for another handler does not change that"
     await scene.settle(echo, paid(1))
+    assert (await scene.job(job)).held_by_budget, "nor does its money; now nothing else is left to do"
     assert await claim(scene, "copy") == []
-    assert (await scene.job(job)).held_by_budget, "now nothing else is left to do"
     await scene.store.budgets.set("", "copy", Period.TOTAL, 100)
     assert len(await claim(scene, "copy")) == 1
 

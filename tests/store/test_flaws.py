@@ -3,8 +3,7 @@
 import pytest
 
 from backstay.core.failures import ErrorCode, Failure, FailureKind
-from backstay.core.models import Usage
-from backstay.core.outcomes import Failed, Flaw, Succeeded
+from backstay.core.models import Failed, Flaw, Succeeded, Usage
 from backstay.store.dead_letters import LetterFilter, ReplayRequest
 from tests.store.scene import BROKEN, OK, Scene, decided
 

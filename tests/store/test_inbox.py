@@ -3,7 +3,7 @@
 import pytest
 
 from backstay.core.callbacks import Callback, Kind
-from backstay.core.outcomes import Running
+from backstay.core.models import Running
 from backstay.store import inbox
 from tests.store.scene import LEASE_MS, OK, Scene
 

@@ -1,7 +1,6 @@
 """lease and fence: who lost its lease writes nothing, whoever holds the item now."""
 
-from backstay.core.models import Claimed
-from backstay.core.outcomes import Skipped, Stopped
+from backstay.core.models import Claimed, Skipped, Stopped
 from backstay.core.states import BatchStatus
 from backstay.store.batches import Adoptable, Adopted, NewBatch
 from backstay.store.files import NewFile

@@ -9,9 +9,8 @@ import asyncpg
 import pytest
 
 from backstay.core.errors import DatabaseUnreachable
-from backstay.core.models import Claimed
+from backstay.core.models import Claimed, Outcome
 from backstay.core.money import Period
-from backstay.core.outcomes import Outcome
 from backstay.store.databases.postgres import TRIES_MAX, PostgresDatabase
 from backstay.store.items import Want
 from backstay.store.queries import Ask

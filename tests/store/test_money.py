@@ -5,13 +5,12 @@ import asyncio
 import pytest
 
 from backstay.core.failures import ErrorCode, Failure, FailureKind
-from backstay.core.models import Claimed, Usage
+from backstay.core.models import CannotAsk, Claimed, Failed, HandedBack, Outcome, Stopped, Submitted, Succeeded, Usage
 from backstay.core.money import Period
-from backstay.core.outcomes import CannotAsk, Failed, HandedBack, Outcome, Stopped, Submitted, Succeeded
 from backstay.core.pace import Answers, FurtherLimits
 from backstay.core.states import StopReason
 from backstay.store.items import Want
-from backstay.store.settle import SUM_MAX
+from backstay.store.job_counts import SUM_MAX
 from backstay.store.store import Store
 from backstay.store.submissions import Chunk
 from tests.store.scene import LEASE_MS, Scene, decided, new_job

@@ -15,6 +15,7 @@ from tests.store.test_plans import Crowded, nodes
 ITEMS = 20_000
 OF_ITEMS = (
     "settle_items",
+    "settle_ended",
     "settle_few",
     "claim_picked",
     "claim_named",

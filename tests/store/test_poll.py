@@ -1,6 +1,6 @@
 """poll and rescue: tasks that are due, and items whose holder is gone."""
 
-from backstay.core.outcomes import Failed, NeverArrived, Running
+from backstay.core.models import Failed, NeverArrived, Running
 from backstay.core.states import ItemState, StopReason
 from tests.store.scene import BROKEN, LEASE_MS, OK, RECONCILE_MS, WRONG, Scene
 

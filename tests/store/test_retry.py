@@ -9,7 +9,7 @@ import pytest
 from backstay.core.errors import NotAllowed, NotFound
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.ids import item_id
-from backstay.core.outcomes import Failed
+from backstay.core.models import Failed
 from backstay.core.states import ItemState, JobState, StopReason
 from backstay.store import jobs
 from backstay.store.items import Want, claim_items
@@ -77,7 +77,9 @@ async def test_a_retry_meets_each_item_once_even_if_it_fails_again_meanwhile(
 
     async def write_while_all_fail_again(make: Callable[[], Script[Any]]) -> Any:
         answer = await plain(make)
-        taken = await plain(lambda: claim_items([Want("echo", 10, 1)], "w1", LEASE_MS, (), True))
+        taken = await plain(
+            lambda: claim_items(scene.store.items._front, [Want("echo", 10, 1)], "w1", LEASE_MS, (), True)
+        )
         await plain(lambda: settle([decided(item, WRONG, scene.site.clock.ms) for item in taken.items]))
         return answer
 

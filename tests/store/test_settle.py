@@ -10,8 +10,7 @@ from backstay.core.callbacks import read_callback
 from backstay.core.errors import NotAllowed
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.ids import item_id
-from backstay.core.models import Attempt, Claimed, Settlement
-from backstay.core.outcomes import Failed, HandedBack, Outcome, Running, Skipped, Stopped
+from backstay.core.models import Attempt, Claimed, Failed, HandedBack, Outcome, Running, Settlement, Skipped, Stopped
 from backstay.core.states import TERMINAL, TRANSITIONS, ItemState, JobState, StopReason
 from tests.store.scene import BROKEN, LEASE_MS, OK, TASK, WRONG, Scene, decided
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from backstay.core.ids import item_id
-from backstay.core.models import Delivery
-from backstay.core.outcomes import CannotAsk, HandedBack, Submitted
+from backstay.core.models import CannotAsk, Delivery, HandedBack, Submitted
 from backstay.core.states import ItemState, JobState, StopReason
 from backstay.store import sweeps
 from backstay.store.queries import statements

@@ -47,7 +47,7 @@ def test_every_statement_that_writes_a_state_obeys_the_table(dialect: Dialect) -
 
 @DIALECTS
 def test_a_settlement_is_guarded_by_the_table(dialect: Dialect) -> None:
-    for name in ("settle_items", *(["settle_few"] if dialect.chained else [])):
+    for name in ("settle_items", "settle_ended", *(["settle_few"] if dialect.chained else [])):
         sql = queries_for(dialect)[name].sql
         for state in LEASED:
             words = ", ".join(f"'{new}'" for new in ItemState if new in TRANSITIONS[state])

@@ -5,13 +5,11 @@ import pytest
 from backstay.core.errors import DatabaseUnreachable, NotFound
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.ids import item_id
-from backstay.core.models import Delivery
-from backstay.core.outcomes import CannotAsk, Failed
+from backstay.core.models import CannotAsk, Delivery, Failed
 from backstay.store import dead_letters, results
 from backstay.store.dead_letters import LetterFilter
-from backstay.store.item_views import ItemFilter
+from backstay.store.item_views import ItemFilter, timeline
 from backstay.store.store import Store
-from backstay.store.story import timeline
 from tests.sites import Site
 from tests.store.scene import BROKEN, OK, TASK, WRONG, Scene
 

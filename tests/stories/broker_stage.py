@@ -7,7 +7,7 @@ from subprocess import Popen
 
 from backstay import Job
 from backstay.core.ids import item_id
-from backstay.messaging.topology import Topology
+from backstay.messaging.messages import Topology
 from tests.messaging.rig import Bystander
 from tests.servers.rabbitmq import PrivateRabbitMQ
 from tests.stories.stage import Stage, until, worker_command

@@ -11,12 +11,10 @@ import threading
 from collections.abc import Collection, Iterable, Sequence
 
 from backstay.cli.main import main
-from backstay.engine import hints
-from backstay.messaging.consumer import Consumer
+from backstay.engine import engine, hints
+from backstay.messaging.broker_session import Consumer
 from backstay.messaging.queues import MessageDelivery
 from backstay.store.outbox import Outbox
-
-NEVER_SECONDS = 600.0
 
 
 def say(point: str) -> None:
@@ -40,9 +38,19 @@ async def published(self: Outbox, ids: Sequence[int]) -> None:
         threading.Event().wait()
 
 
+class NamedFirst(hints.Turns):
+    """The database's order has a turn only before the broker is there: whatever is claimed after that was named."""
+
+    def __init__(self, hints: hints.Hints) -> None:
+        super().__init__(hints)
+        self.database_at = float("inf")
+
+    def note_database_turn(self, now: float, more: bool) -> None:
+        self.database_more = False
+
+
 if __name__ == "__main__":
-    # The database's order has a turn only before the broker is there: whatever is claimed after that was named.
-    hints.DATABASE_SECONDS = NEVER_SECONDS  # type: ignore[misc]
+    engine.Turns = NamedFirst  # type: ignore[attr-defined]
     point = sys.argv.pop(1)
     if point == "claimed":
         Consumer.mark_done = done  # type: ignore[method-assign]

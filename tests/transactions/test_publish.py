@@ -11,10 +11,9 @@ from backstay.app import Backstay
 from backstay.core.errors import UsageError
 from backstay.handlers.outgoing import Outgoing
 from backstay.messaging.connection import connect_once
-from backstay.messaging.messages import Incoming
+from backstay.messaging.messages import Incoming, Queue, Topology, message_key
 from backstay.messaging.outbox_relay import BATCH_USER_MESSAGES, relaying_all
 from backstay.messaging.queues import declare
-from backstay.messaging.topology import Queue, Topology, message_key
 from backstay.signing import Signer
 from backstay.store.outbox import MESSAGE_AGE_MS, MESSAGE_BYTES_MAX, MESSAGES, WEBHOOKS
 from backstay.store.webhooks import SPREAD_CHARACTERS, WEBHOOKS_MAX

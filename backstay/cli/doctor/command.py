@@ -11,25 +11,12 @@ import click
 
 from backstay.cli import database_choice, output
 from backstay.cli.command import Command, broker_option, data_option, json_option, place_options
-from backstay.cli.doctor import (
-    Check,
-    Finding,
-    Level,
-    Setup,
-    database,
-    fail,
-    fail_with,
-    files,
-    machine,
-    name_of,
-    ok,
-    services,
-)
+from backstay.cli.doctor import Check, Finding, Level, Setup, database, fail, fail_with, machine, name_of, ok, services
 from backstay.cli.request_options import api_key_env_option
 from backstay.core.display import visible
 from backstay.core.errors import BackstayError
 from backstay.llm.endpoint import Veil
-from backstay.run.destination import Destination
+from backstay.run.options import Destination
 
 if TYPE_CHECKING:
     from backstay.clock import Clock
@@ -75,14 +62,15 @@ AROUND: Final[tuple[Check, ...]] = (
     machine.extras,
     machine.open_files,
     machine.disk_space,
-    files.files,
-    files.folder_permissions,
-    files.secret_key,
+    services.files,
+    services.folder_permissions,
+    services.secret_key,
     services.redis,
 )
 DATABASE: Final[tuple[Check, ...]] = (database.schema, database.durability, database.connections)
 INSIDE: Final[tuple[Check, ...]] = (
     database.clock,
+    database.old_transactions,
     database.workers,
     database.backlog,
     database.stuck_items,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from backstay.cli import database_choice, output
 from backstay.cli.command import next_command
 from backstay.cli.doctor import Finding, Setup, fail, fail_with, ok, warn
+from backstay.core.display import show_span
 from backstay.core.errors import BackstayError, DatabaseUnreachable
 
 if TYPE_CHECKING:
@@ -92,6 +93,16 @@ def _judge_connections(found: "Pooling") -> list[Finding]:
     elif found.connections_max < CONNECTIONS_MIN or found.connections > found.connections_max * CONNECTIONS_SHARE:
         return [warn(says, advice)]
     return [ok(says)]
+
+
+async def old_transactions(setup: Setup) -> AsyncIterator[Finding]:
+    """Whether a transaction has been open for long: PostgreSQL keeps all row versions since its start."""
+    old, most = await setup.store.workers.oldest_transaction(), setup.settings.alarm_transaction_seconds
+    if old is None or old.age_ms <= most * 1000:
+        yield ok("no transaction has been open for long")
+        return
+    end = "" if old.pid is None else f", for example with SELECT pg_terminate_backend({old.pid})"
+    yield warn(f"{old.words}: a transaction has been open for {show_span(old.age_ms)}", f"end it{end}")
 
 
 async def clock(setup: Setup) -> AsyncIterator[Finding]:

@@ -2,6 +2,7 @@
 request can have arrived."""
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
@@ -68,7 +69,7 @@ class Wire:
         self._reply_bytes_max = reply_bytes_max
         self._http = http
         self._over_aiohttp = False
-        self._further = headers_of(endpoint)
+        self._further = headers_of(endpoint, os.environ)
         self.credentials = key if isinstance(key, Credentials) else None
         self.on_missing_key: Callable[[float], None] = lambda _: None  # gets the seconds until it is worth a try
         self._headers: dict[str, str] = {}
@@ -114,8 +115,11 @@ class Wire:
     ) -> ProviderReply:
         """`ref` identifies the request at the provider, for questions to its support."""
         data, key = body.encode(), self._use_key()
-        named = ((self._reference_header, ref), (_TRACE, traceparent))
-        names = {name: value for name, value in named if name and value}
+        names: dict[str, str] = {}
+        if ref and self._reference_header:
+            names[self._reference_header] = ref
+        if traceparent:
+            names[_TRACE] = traceparent
         if self.signer is not None:
             names |= await self.signer.sign("POST", self._address(path), data, {"content-type": _JSON})
         if self._over_aiohttp:

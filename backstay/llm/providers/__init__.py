@@ -4,7 +4,6 @@ services that differ from OpenAI in a few words are entries of `openai_compatibl
 A provider is imported when it is first asked for: a run that needs one does not load the others.
 """
 
-import os
 from collections.abc import Collection, Mapping
 from functools import cache
 from importlib import import_module
@@ -107,7 +106,7 @@ class ProviderChoice:
 
     def __init__(
         self,
-        environ: Mapping[str, str] = os.environ,
+        environ: Mapping[str, str],
         fallback: str | None = None,
         configured: Collection[str] = (),
     ) -> None:
@@ -144,5 +143,5 @@ class ProviderChoice:
         raise UsageError(f"no provider is known {which}{keys}", hint=hint)
 
 
-def providers_with_keys(environ: Mapping[str, str] = os.environ) -> list[str]:
+def providers_with_keys(environ: Mapping[str, str]) -> list[str]:
     return [name for name in provider_names() if environ.get(provider_named(name).access_in(environ).key_env)]

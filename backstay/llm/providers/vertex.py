@@ -16,7 +16,7 @@ from backstay.llm.chat_format import refuse
 from backstay.llm.endpoint import refuse_path
 from backstay.llm.lines import LinePart, LineRefused
 from backstay.llm.provider import LlmProvider, ProviderAccess
-from backstay.llm.providers.gemini import chat, replies, requests
+from backstay.llm.providers.gemini import calls, chat
 
 HOST_ENV: Final = "GOOGLE_VERTEX_BASE_URL"
 PROJECT_ENV: Final = "GOOGLE_CLOUD_PROJECT"
@@ -26,7 +26,7 @@ ACCESS: Final = ProviderAccess(
     base_url="",
     base_url_env="VERTEX_BASE_URL",
     key_env="VERTEX_ACCESS_TOKEN",
-    models_path=f"{requests.VERSION}/models",
+    models_path=f"{calls.VERSION}/models",
     address_hint=f"set {PROJECT_ENV} to your project, and {LOCATION_ENV} to its location, or give --base-url",
 )
 _NAME: Final = re.compile(r"[\w.:-]+", re.ASCII)
@@ -51,15 +51,15 @@ def access_in(environ: Mapping[str, str]) -> ProviderAccess:
 class VertexRequests:
     """As Gemini's, but for the address, the key and the models that a user has tuned."""
 
-    only_path = staticmethod(requests.only_path)
-    is_body = staticmethod(requests.is_body)
-    sends_metadata = staticmethod(requests.sends_metadata)
-    url_of_body = staticmethod(requests.url_of_body)
-    url_of_prompt = staticmethod(requests.url_of_prompt)
-    prompt_member = staticmethod(requests.prompt_member)
-    model_members = staticmethod(requests.model_members)
-    with_model = staticmethod(requests.with_model)
-    estimate = staticmethod(requests.estimate)
+    only_path = staticmethod(calls.only_path)
+    is_body = staticmethod(calls.is_body)
+    sends_metadata = staticmethod(calls.sends_metadata)
+    url_of_body = staticmethod(calls.url_of_body)
+    url_of_prompt = staticmethod(calls.url_of_prompt)
+    prompt_member = staticmethod(calls.prompt_member)
+    model_members = staticmethod(calls.model_members)
+    with_model = staticmethod(calls.with_model)
+    estimate = staticmethod(calls.estimate)
 
     @staticmethod
     def check_base(base: SplitResult) -> None:
@@ -70,8 +70,8 @@ class VertexRequests:
         """Below the project and the location, or below a host alone, as a gateway may be."""
         root = base.path.rstrip("/")
         version = "" if "/projects/" in root or root.endswith("/v1") else "/v1"
-        below = path.removeprefix(requests.VERSION)
-        return requests.address(base._replace(path=f"{root}{version}{_PUBLISHER}"), below)
+        below = path.removeprefix(calls.VERSION)
+        return calls.address(base._replace(path=f"{root}{version}{_PUBLISHER}"), below)
 
     @staticmethod
     def auth_headers(base: SplitResult, key: str | None) -> dict[str, str]:
@@ -79,16 +79,16 @@ class VertexRequests:
 
     @staticmethod
     def check_body(url: str, fields: Mapping[str, Any], may_be_background: bool) -> str | None:
-        model = requests.check_body(url, fields, may_be_background)
-        if not url.startswith(f"{requests.VERSION}/"):
-            raise LineRefused(f"is for {url}; on Vertex AI its path begins with {requests.VERSION}", LinePart.URL)
+        model = calls.check_body(url, fields, may_be_background)
+        if not url.startswith(f"{calls.VERSION}/"):
+            raise LineRefused(f"is for {url}; on Vertex AI its path begins with {calls.VERSION}", LinePart.URL)
         if model is not None and model.startswith(_TUNED):
             raise LineRefused("is for a tuned model of the Gemini API, which Vertex AI does not have", LinePart.MODEL)
         return model
 
     @staticmethod
     def trace_attributes(base_url: str, url: str, fields: Mapping[str, Any]) -> dict[str, str | int]:
-        return {**requests.trace_attributes(base_url, url, fields), "gen_ai.provider.name": "gcp.vertex_ai"}
+        return {**calls.trace_attributes(base_url, url, fields), "gen_ai.provider.name": "gcp.vertex_ai"}
 
 
 class VertexChat:
@@ -111,7 +111,7 @@ PROVIDER: Final = LlmProvider(
     "vertex",
     ACCESS,
     VertexRequests(),
-    replies,
+    calls,
     chat=VertexChat(),
     answers=chat.ANSWERS,
     format_of="gemini",

@@ -20,14 +20,13 @@ from backstay.run.submission import Scales
 from backstay.server.anthropic.intake import MessageIntake
 from backstay.server.auth import Reader, Writer
 from backstay.server.idempotency import REPLAYED, EffectId
-from backstay.server.job_control import drop_blobs, remove_job, stop_job
 from backstay.server.openai.batches import REPLAY_MS, is_sent_again
 from backstay.server.openai.shapes import BATCH_EXPIRED, BUDGET_EXCEEDED, content
 from backstay.server.openai.survey import LineCutter, entries_of
 from backstay.server.openai.upstream import MESSAGES, MESSAGES_API, handlers_of, is_message_batch, scales_of
 from backstay.server.problems import ANTHROPIC_TYPES, MESSAGES_PATH, Problem
-from backstay.server.request_bodies import body_chunks
-from backstay.server.service import Service, Serving, root_of
+from backstay.server.request_limits import body_chunks
+from backstay.server.service import Service, Serving, drop_blobs, remove_job, root_of, stop_job
 from backstay.server.uploads import deposit, keep
 from backstay.store.batches import Batch, NewBatch, batch_not_found
 from backstay.store.files import NewFile, StoredFile

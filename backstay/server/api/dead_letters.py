@@ -9,26 +9,33 @@ from pydantic_core import from_json, to_json
 from backstay.core.errors import ErrorCode, NotFound
 from backstay.core.ids import show_item
 from backstay.core.states import ItemState
-from backstay.server import cursors
+from backstay.server import shapes
 from backstay.server.api.items import FullItem
 from backstay.server.auth import Admin, Reader, Writer
-from backstay.server.cursors import PAGE_DEFAULT, Cursor, ItemId, Limit, item_number, job_number, page, row_number
 from backstay.server.service import Serving
 from backstay.server.shapes import (
     CHANGES,
     JSON,
+    PAGE_DEFAULT,
     PROBLEMS,
+    Cursor,
+    ItemId,
     ItemPage,
+    Limit,
     PageShape,
     Strict,
     answer_with_etag,
     item_bytes,
+    item_number,
     item_object,
+    job_number,
+    page,
+    row_number,
 )
 from backstay.store.archives import Archive
 from backstay.store.dead_letters import RATE_MAX, RATE_MIN, REPLAY_ITEMS_MAX, LetterFilter, ReplayRequest, ReplayRow
 from backstay.upkeep.archivist import Archivist
-from backstay.upkeep.retention import Retention, bounds_of
+from backstay.upkeep.loop import Retention, bounds_of
 
 router = APIRouter(prefix="/api/dead-letters", tags=["dead letters"], responses=PROBLEMS)
 
@@ -91,9 +98,9 @@ async def list_dead_letters(
     """Lists dead letters; the last items of the newest jobs come first."""
     wanted = _filter_of(job, code, older_than_seconds)
     what = f"dead\0{wanted.job_id}\0{code}\0{wanted.age_ms}"
-    before = cursors.decode(service, who.owner, what, cursor)
+    before = shapes.decode(service, who.owner, what, cursor)
     found, following = await service.store.dead_letters.page(who.owner, wanted, before, limit)
-    next_cursor = cursors.encode(service, who.owner, what, following)
+    next_cursor = shapes.encode(service, who.owner, what, following)
     return page(request, map(item_object, found), next_cursor)
 
 
@@ -205,10 +212,10 @@ async def list_replays(
     request: Request, who: Reader, service: Serving, limit: Limit = PAGE_DEFAULT, cursor: Cursor = None
 ) -> Response:
     """Lists past replays of dead letters and who ran them, the newest first."""
-    before = cursors.decode(service, who.owner, "replays", cursor)
+    before = shapes.decode(service, who.owner, "replays", cursor)
     found = await service.store.replays.page(who.owner, before, limit)
     following = found[-1].id if len(found) == limit else None
-    return page(request, map(replay_object, found), cursors.encode(service, who.owner, "replays", following))
+    return page(request, map(replay_object, found), shapes.encode(service, who.owner, "replays", following))
 
 
 @archives_router.get("/archives", response_model=ArchivePage)
@@ -216,10 +223,10 @@ async def list_archives(
     request: Request, who: Reader, service: Serving, limit: Limit = PAGE_DEFAULT, cursor: Cursor = None
 ) -> Response:
     """Lists archives, the newest first, including restored ones."""
-    before = cursors.decode(service, who.owner, "archives", cursor)
+    before = shapes.decode(service, who.owner, "archives", cursor)
     found = await service.store.archives.page(who.owner, before, limit)
     following = found[-1].id if len(found) == limit else None
-    return page(request, map(archive_object, found), cursors.encode(service, who.owner, "archives", following))
+    return page(request, map(archive_object, found), shapes.encode(service, who.owner, "archives", following))
 
 
 @archives_router.post("/archive", response_model=ArchivedShape)

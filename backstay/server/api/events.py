@@ -20,10 +20,9 @@ from backstay.core.errors import BackstayError, DatabaseUnreachable, NotFound
 from backstay.core.ids import show_item
 from backstay.core.states import TERMINAL, ItemState
 from backstay.server.auth import Reader, key_in_request
-from backstay.server.cursors import ItemId, JobId, item_number, job_number
 from backstay.server.problems import Problem
 from backstay.server.service import Service, Serving
-from backstay.server.shapes import PROBLEMS, etag_of, item_bytes, job_bytes
+from backstay.server.shapes import PROBLEMS, ItemId, JobId, etag_of, item_bytes, item_number, job_bytes, job_number
 from backstay.store.item_views import ItemView
 from backstay.store.job_views import JobView
 from backstay.store.keys import is_key

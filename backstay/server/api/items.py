@@ -15,29 +15,35 @@ from backstay.core.ids import POSITIONS_MAX, job_of
 from backstay.core.ids import show_item as show_id
 from backstay.core.states import ItemState
 from backstay.handlers.gateway import NAME
-from backstay.observe.item_logs import place_of
-from backstay.server import cursors
+from backstay.observe.logs import place_of
+from backstay.server import shapes
 from backstay.server.api.uploads import require_file, stream_file
 from backstay.server.auth import Principal, Reader, Writer, operates, require_role
-from backstay.server.cursors import PAGE_DEFAULT, Cursor, ItemId, JobId, Limit, item_number, job_number, page
 from backstay.server.problems import Problem
 from backstay.server.service import Service, Serving, service_of
 from backstay.server.shapes import (
     CHANGES,
     JSON,
+    PAGE_DEFAULT,
     PROBLEMS,
+    Cursor,
+    ItemId,
     ItemPage,
     ItemShape,
+    JobId,
+    Limit,
     ReasonShape,
     answer_with_etag,
     etag_of,
     item_bytes,
+    item_number,
     item_object,
+    job_number,
+    page,
     require_match,
 )
-from backstay.store.item_views import ItemFilter, ItemView
+from backstay.store.item_views import ItemFilter, ItemReport, ItemView, read_item_story, timeline
 from backstay.store.keys import Role
-from backstay.store.story import ItemReport, read_item_story, timeline
 
 router = APIRouter(prefix="/api", tags=["items"], responses=PROBLEMS)
 
@@ -100,9 +106,9 @@ async def list_items(
     job = job_number(job_id)
     wanted = ItemFilter(state, error_code, position_from, position_to)
     what = f"items\0{job}\0{state}\0{error_code}\0{position_from}\0{position_to}"
-    after = cursors.decode(service, who.owner, what, cursor)
+    after = shapes.decode(service, who.owner, what, cursor)
     found, following = await service.store.item_views.page(job, who.owner, wanted, after, limit)
-    next_cursor = cursors.encode(service, who.owner, what, following)
+    next_cursor = shapes.encode(service, who.owner, what, following)
     return page(request, map(item_object, found), next_cursor)
 
 

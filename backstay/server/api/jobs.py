@@ -14,33 +14,37 @@ from backstay.core.states import JobState
 from backstay.handlers.function import dump, unknown_handler
 from backstay.handlers.handler import HANDLER_CHARACTERS_MAX, Handler, Weighed, require_cost, weigh
 from backstay.llm import lines
-from backstay.server import cursors
+from backstay.server import shapes
 from backstay.server.auth import Principal, Reader, Writer, operates, require_role
-from backstay.server.cursors import PAGE_DEFAULT, Cursor, JobId, Limit, job_number, page
 from backstay.server.idempotency import EffectKey
-from backstay.server.job_control import cancel_job, remove_job
 from backstay.server.problems import Problem
-from backstay.server.request_bodies import numbered_lines, whole_body
-from backstay.server.service import Service, Serving, service_of
+from backstay.server.request_limits import numbered_lines, whole_body
+from backstay.server.service import Service, Serving, cancel_job, remove_job, service_of
 from backstay.server.shapes import (
     CHANGES,
     JSON,
+    PAGE_DEFAULT,
     PROBLEMS,
+    Cursor,
+    JobId,
     JobPage,
     JobShape,
+    Limit,
     ReasonShape,
     Strict,
     answer_with_etag,
     etag_of,
     job_bytes,
+    job_number,
     job_object,
+    page,
     require_match,
 )
 from backstay.store.dead_letters import REPLAY_ITEMS_MAX
+from backstay.store.item_views import read_job_story
 from backstay.store.job_views import JobFilter
 from backstay.store.jobs import MoneyVerdict
 from backstay.store.keys import Role
-from backstay.store.story import read_job_story
 
 router = APIRouter(prefix="/api/jobs", tags=["jobs"], responses=PROBLEMS)
 
@@ -285,9 +289,9 @@ async def list_jobs(
     """Newest first."""
     wanted = JobFilter(state, handler)
     what = f"jobs\0{state}\0{handler}"
-    before = cursors.decode(service, who.owner, what, cursor)
+    before = shapes.decode(service, who.owner, what, cursor)
     found, following = await service.store.job_views.choose(who.owner, wanted, before, limit)
-    next_cursor = cursors.encode(service, who.owner, what, following)
+    next_cursor = shapes.encode(service, who.owner, what, following)
     return page(request, map(job_object, found), next_cursor)
 
 

@@ -14,13 +14,24 @@ from backstay.core.errors import NotFound, UsageError
 from backstay.core.ids import POSITIONS_MAX, item_range, job_of, position_of, show_item
 from backstay.core.states import ItemState
 from backstay.remote.handler import secrets_of
-from backstay.server import cursors
+from backstay.server import shapes
 from backstay.server.auth import Admin, Reader
-from backstay.server.cursors import PAGE_DEFAULT, Cursor, JobId, Limit, job_number, page, row_number
 from backstay.server.problems import Problem
-from backstay.server.request_bodies import whole_bytes
+from backstay.server.request_limits import whole_bytes
 from backstay.server.service import Service, Serving
-from backstay.server.shapes import CHANGES, JSON, PROBLEMS, PageShape
+from backstay.server.shapes import (
+    CHANGES,
+    JSON,
+    PAGE_DEFAULT,
+    PROBLEMS,
+    Cursor,
+    JobId,
+    Limit,
+    PageShape,
+    job_number,
+    page,
+    row_number,
+)
 from backstay.store.inbox import LateResult
 from backstay.store.results import ResultRow
 
@@ -108,9 +119,9 @@ async def list_late_results(
     request: Request, who: Reader, service: Serving, limit: Limit = PAGE_DEFAULT, cursor: Cursor = None
 ) -> Response:
     """Newest first, accepted or not."""
-    before = cursors.decode(service, who.owner, _WHAT, cursor)
+    before = shapes.decode(service, who.owner, _WHAT, cursor)
     found = await service.store.inbox.late(who.owner, before, limit)
-    next_cursor = cursors.encode(service, who.owner, _WHAT, found[-1].number if len(found) == limit else None)
+    next_cursor = shapes.encode(service, who.owner, _WHAT, found[-1].number if len(found) == limit else None)
     return page(request, map(late_object, found), next_cursor)
 
 

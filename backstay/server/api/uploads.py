@@ -13,12 +13,10 @@ from backstay.clock import DAY_MS
 from backstay.core.errors import ErrorCode, NotFound
 from backstay.handlers.gateway import is_pdf
 from backstay.server.auth import Reader, Writer
-from backstay.server.cursors import PAGE_DEFAULT, Cursor, Limit, page
 from backstay.server.idempotency import EffectId
-from backstay.server.job_control import drop_blobs
 from backstay.server.problems import Problem
-from backstay.server.service import Service, Serving
-from backstay.server.shapes import JSON, MOMENT, PROBLEMS, PageShape
+from backstay.server.service import Service, Serving, drop_blobs
+from backstay.server.shapes import JSON, MOMENT, PAGE_DEFAULT, PROBLEMS, Cursor, Limit, PageShape, page
 from backstay.server.uploads import Head, Watch, deposit, keep, receive
 from backstay.store.files import NewFile, StoredFile
 

@@ -7,12 +7,11 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from backstay.core.errors import NotAllowed
-from backstay.server import cursors
+from backstay.server import shapes
 from backstay.server.auth import Reader, Writer
-from backstay.server.cursors import PAGE_DEFAULT, Cursor, Limit, page, row_number
 from backstay.server.idempotency import EffectId
 from backstay.server.service import Serving
-from backstay.server.shapes import CHANGES, PROBLEMS, PageShape, Strict
+from backstay.server.shapes import CHANGES, PAGE_DEFAULT, PROBLEMS, Cursor, Limit, PageShape, Strict, page, row_number
 from backstay.store.webhooks import (
     EVENTS,
     EVENTS_MAX,
@@ -176,10 +175,10 @@ async def list_deliveries(
 ) -> Response:
     """Newest first."""
     what = f"deliveries\0{webhook_id}"
-    before = cursors.decode(service, who.owner, what, cursor)
+    before = shapes.decode(service, who.owner, what, cursor)
     await service.store.webhooks.show(webhook_id, who.owner)
     found = await service.store.webhooks.deliveries(webhook_id, who.owner, before, limit)
-    next_cursor = cursors.encode(service, who.owner, what, found[-1].id if len(found) == limit else None)
+    next_cursor = shapes.encode(service, who.owner, what, found[-1].id if len(found) == limit else None)
     return page(request, map(delivery_object, found), next_cursor)
 
 

@@ -16,16 +16,15 @@ from backstay.core.why_waiting import Reason
 from backstay.llm.lines import unseal
 from backstay.server.auth import Reader, Writer, operates, require_role
 from backstay.server.idempotency import EffectId
-from backstay.server.job_control import stop_job
 from backstay.server.openai.shapes import asks_chat, batch_object, content, page, result_lines
 from backstay.server.openai.survey import printable_model
 from backstay.server.openai.upstream import require_upstream
 from backstay.server.problems import Problem
-from backstay.server.request_bodies import whole_bytes
-from backstay.server.service import Service, Serving, service_of
+from backstay.server.request_limits import whole_bytes
+from backstay.server.service import Service, Serving, service_of, stop_job
 from backstay.store.batches import Adoptable, Adopted, NewBatch
+from backstay.store.item_views import read_job_story
 from backstay.store.keys import Role
-from backstay.store.story import read_job_story
 
 ENDPOINTS: Final = (
     "/v1/responses",

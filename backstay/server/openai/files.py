@@ -10,11 +10,10 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from backstay.llm.lines import LineRefused
 from backstay.server.auth import Reader, Writer
 from backstay.server.idempotency import EffectId
-from backstay.server.job_control import drop_blobs
 from backstay.server.openai.shapes import content, file_object, page
 from backstay.server.openai.survey import Repeats, Survey
 from backstay.server.problems import Problem
-from backstay.server.service import Service, Serving
+from backstay.server.service import Service, Serving, drop_blobs
 from backstay.server.uploads import Head, ReceivedFile, Watch, deposit, keep, receive
 from backstay.store.files import NewFile, StoredFile
 

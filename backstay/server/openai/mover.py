@@ -19,15 +19,14 @@ from backstay.llm.lanes import Lanes
 from backstay.llm.lines import seal
 from backstay.run.result_file import CANCELLED, EndedRequest, lines_of
 from backstay.run.submission import ProviderTerms, announce
-from backstay.server.job_control import drop_blobs, end_waiting, stop_job
 from backstay.server.openai import validation
 from backstay.server.openai.shapes import BATCH_EXPIRED, EXPIRED_WORDS, asks_chat, result_lines
 from backstay.server.openai.survey import Fault, Unsendable, entries_of, requests_of
 from backstay.server.openai.upstream import handlers_of, require_upstream, scales_of
-from backstay.server.service import Service
+from backstay.server.service import Service, drop_blobs, end_waiting, stop_job
 from backstay.store.batches import Batch
 from backstay.store.files import ERRORS, OUTPUT, NewFile
-from backstay.store.story import is_out_of_money
+from backstay.store.item_views import is_out_of_money
 
 DEADLINE_SECONDS_MIN: Final = 0.001
 ATTACH_ITEMS: Final = 200  # after this many it is checked whether the batch is still in progress

@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
-from backstay.core.outcomes import Flaw
+from backstay.core.models import Flaw
 from backstay.core.states import BatchStatus, ItemState
 from backstay.llm.lines import unseal
 from backstay.llm.providers import CHAT, provider_named, provider_of_url

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from dataclasses import replace
 from typing import Any, Final
 
@@ -157,7 +158,7 @@ async def listed_models(service: Service) -> ModelLists:
 
 async def _ask_for_models(service: Service, endpoint: Endpoint) -> list[dict[str, Any]] | None:
     settings = service.backstay.settings
-    key = credentials_for(endpoint, settings)
+    key = credentials_for(endpoint, settings, os.environ)
     wire = Wire(endpoint, key, 1, http=settings.http)
     await wire.open()
     try:

@@ -2,35 +2,10 @@
 
 from fastapi import APIRouter
 
-from backstay.server.pages import (
-    dead_letters,
-    home,
-    item,
-    jobs,
-    keys,
-    layout,
-    live,
-    login,
-    providers,
-    safety,
-    schedules,
-    workers,
-)
+from backstay.server.pages import dead_letters, home, item, jobs, keys, layout, operations
 
 
 def routers() -> list[APIRouter]:
     """Home comes last: its path is the beginning of every other path."""
-    return [
-        layout.router,
-        login.router,
-        live.router,
-        jobs.router,
-        item.router,
-        dead_letters.router,
-        providers.router,
-        schedules.router,
-        safety.router,
-        workers.router,
-        keys.router,
-        home.router,
-    ]
+    pages = (layout, jobs, item, dead_letters, operations, keys, home)
+    return [page.router for page in pages]

@@ -10,14 +10,14 @@ from pydantic_core import from_json
 from backstay.clock import HOUR_MS
 from backstay.core.errors import BackstayError, ErrorCode
 from backstay.core.events import Trouble
-from backstay.core.outcomes import ANSWERED, Flaw
-from backstay.server import cursors
-from backstay.server.cursors import job_number, row_number
+from backstay.core.models import ANSWERED, Flaw
+from backstay.server import shapes
 from backstay.server.pages import layout
 from backstay.server.pages.figures import count, count_of
 from backstay.server.pages.layout import Field, redirect_with_notice
 from backstay.server.pages.page_request import Visit, read_error_code, visit_to_act, visit_to_read, whole_number
 from backstay.server.problems import Problem
+from backstay.server.shapes import job_number, row_number
 from backstay.store import dead_letters as letters
 from backstay.store.dead_letters import (
     CHUNK_ITEMS,
@@ -33,7 +33,7 @@ from backstay.store.dead_letters import (
 )
 from backstay.store.keys import Role
 from backstay.upkeep.archivist import Archivist
-from backstay.upkeep.retention import PASS_ITEMS_MAX, Retention, bounds_of
+from backstay.upkeep.loop import PASS_ITEMS_MAX, Retention, bounds_of
 
 T = TypeVar("T")
 
@@ -190,9 +190,9 @@ async def list_letters(request: Request) -> Response:
     store, wanted = visit.service.store, letters_query_of(visit.query)
     chosen = wanted.chosen
     what = "\0".join(("page-of-letters", *wanted.link.values()))
-    before = cursors.decode(visit.service, visit.owner, what, wanted.cursor or None)
+    before = shapes.decode(visit.service, visit.owner, what, wanted.cursor or None)
     found, following = await store.dead_letters.page(visit.owner, chosen, before, ROWS)
-    cursor = cursors.encode(visit.service, visit.owner, what, following)
+    cursor = shapes.encode(visit.service, visit.owner, what, following)
     looked = letters.GROUPED_MAX if wanted.whole else GROUPED_FIRST
     return await layout.show_page(
         visit,
@@ -218,9 +218,9 @@ async def _past_actions(visit: Visit, wanted: LettersQuery) -> dict[str, Any]:
     lists: dict[str, Any] = {}
     for name, page in (("replays", store.replays.page), ("archives", store.archives.page)):
         what = f"page-of-{name}"
-        before = cursors.decode(visit.service, visit.owner, what, visit.query.get(name) or None)
+        before = shapes.decode(visit.service, visit.owner, what, visit.query.get(name) or None)
         rows: list[Any] = await page(visit.owner, before, ROWS_BESIDE)
-        following = cursors.encode(visit.service, visit.owner, what, rows[-1].id if len(rows) == ROWS_BESIDE else None)
+        following = shapes.encode(visit.service, visit.owner, what, rows[-1].id if len(rows) == ROWS_BESIDE else None)
         lists[name] = [_replay(row, now) for row in rows] if name == "replays" else rows
         older = layout.query("/dead-letters", {**wanted.link, name: following})
         lists[f"older_{name}"] = older if following else None

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Request, Response
 from backstay.core.alarms import WORDING, Alarm
 from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.ids import show_item
-from backstay.core.outcomes import Flaw
+from backstay.core.models import Flaw
 from backstay.core.states import JobState
-from backstay.server.api.providers import visible_breakers
+from backstay.server.api.operations import visible_breakers
 from backstay.server.pages import charts, layout
 from backstay.server.pages.figures import count_of, is_near_budget, outlook, share
 from backstay.server.pages.layout import query
@@ -28,6 +28,7 @@ ALARM_PAGES: Final = {  # the page that shows more, and its name
     Alarm.INVOCATION_ERRORS: ("/workers", "Workers"),
     Alarm.CHAIN_DEPTH: ("/safety", "Bounds"),
     Alarm.OUTBOX_LAG: ("/workers", "Workers"),
+    Alarm.OLD_TRANSACTION: ("/workers", "Workers"),
 }
 LINES_OF_A_KIND: Final = 5
 COUNTED_BEYOND: Final = 1_000  # dead letters above the alarm, before it says "or more"

@@ -15,19 +15,25 @@ from backstay.core.models import AttemptOutcome
 from backstay.core.states import ItemState
 from backstay.server.api.items import log_chunks, log_pieces, read_result, stream_log
 from backstay.server.auth import operates
-from backstay.server.cursors import item_number, row_number
 from backstay.server.pages import layout
 from backstay.server.pages.dead_letters import wake
 from backstay.server.pages.figures import LINES, excerpt
 from backstay.server.pages.layout import redirect_with_notice
+from backstay.server.pages.operations import breaker_events
 from backstay.server.pages.page_request import Visit, visit_to_act, visit_to_read
-from backstay.server.pages.providers import breaker_events
 from backstay.server.service import Service
-from backstay.server.shapes import JSON
+from backstay.server.shapes import JSON, item_number, row_number
 from backstay.store.inbox import LateResult
-from backstay.store.item_views import AttemptView, ItemDetail
+from backstay.store.item_views import (
+    AttemptView,
+    EventView,
+    ItemDetail,
+    ItemReport,
+    is_no_try,
+    provider_of,
+    read_item_story,
+)
 from backstay.store.keys import Role
-from backstay.store.story import EventView, ItemReport, is_no_try, provider_of, read_item_story
 
 WAIT_MS_MIN: Final = 1_000  # shorter waits are not shown
 HELD_STATES: Final = {act_of(state): state for state in (BreakerState.OPEN, BreakerState.HELD)}

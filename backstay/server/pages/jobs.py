@@ -11,12 +11,10 @@ from backstay.core.display import show_ceiling
 from backstay.core.errors import ErrorCode, NotAllowed, NotFound, UsageError
 from backstay.core.ids import POSITIONS_MAX, show_item
 from backstay.core.states import ItemState, JobState
-from backstay.server import cursors
+from backstay.server import shapes
 from backstay.server.api.jobs import UNKNOWN_MICROS_MAX
 from backstay.server.api.results import stream_results
 from backstay.server.auth import operates
-from backstay.server.cursors import item_number, job_number
-from backstay.server.job_control import cancel_job
 from backstay.server.pages import layout
 from backstay.server.pages.dead_letters import (
     PACE,
@@ -38,6 +36,8 @@ from backstay.server.pages.page_request import (
     whole_number,
 )
 from backstay.server.problems import Problem
+from backstay.server.service import cancel_job
+from backstay.server.shapes import item_number, job_number
 from backstay.store.dead_letters import LetterFilter
 from backstay.store.item_views import ItemFilter
 from backstay.store.job_views import FAILURES_COUNTED_MAX, FailureGroup, JobFilter
@@ -85,9 +85,9 @@ async def list_jobs(request: Request) -> Response:
     if direct is not None:
         return RedirectResponse(direct, 303)
     what = "\0".join(("page-of-jobs", *wanted.link.values()))
-    before = cursors.decode(visit.service, visit.owner, what, wanted.cursor or None)
+    before = shapes.decode(visit.service, visit.owner, what, wanted.cursor or None)
     found, following = await visit.service.store.job_views.choose(visit.owner, wanted.chosen, before, ROWS)
-    cursor = cursors.encode(visit.service, visit.owner, what, following)
+    cursor = shapes.encode(visit.service, visit.owner, what, following)
     now = visit.service.main.clock.now_ms()
     return await layout.show_page(
         visit,
@@ -159,9 +159,9 @@ async def show_job(request: Request, job_id: str) -> Response:
     view = await store.job_views.get(job, visit.owner)
     wanted = items_query_of(visit.query)
     what = "\0".join(("page-of-items", str(job), *wanted.link.values()))
-    after = cursors.decode(visit.service, visit.owner, what, wanted.cursor or None)
+    after = shapes.decode(visit.service, visit.owner, what, wanted.cursor or None)
     items, following = await store.item_views.page(job, visit.owner, wanted.chosen, after, ROWS)
-    cursor, path = cursors.encode(visit.service, visit.owner, what, following), f"/jobs/{job}"
+    cursor, path = shapes.encode(visit.service, visit.owner, what, following), f"/jobs/{job}"
     return await layout.show_page(
         visit,
         "job.html",

@@ -1,6 +1,10 @@
 """What all pages share: the template with navigation, banner and notices, static files, security headers, and errors as
-pages."""
+pages.
 
+And a stream that tells a page that something has changed; the page then fetches that part of itself.
+"""
+
+import asyncio
 import base64
 import binascii
 import hashlib
@@ -18,15 +22,35 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from backstay.clock import Tasks, wait_for_event
 from backstay.core.breaker import Breaker, BreakerState
-from backstay.core.errors import BackstayError, NotFound
+from backstay.core.errors import BackstayError, DatabaseUnreachable, NotFound
 from backstay.core.ids import job_of, position_of, show_item
-from backstay.server.api.providers import visible_breakers
+from backstay.server.api.events import (
+    BEAT,
+    BEAT_SECONDS,
+    KEY_SECONDS,
+    RETRY,
+    SEND_SECONDS_MAX,
+    STREAM_SECONDS_MAX,
+    Subject,
+    Watcher,
+)
+from backstay.server.api.operations import visible_breakers
 from backstay.server.pages import page_request
 from backstay.server.pages.figures import FILTERS
-from backstay.server.pages.page_request import TOKEN_FIELD, Visit, is_https, local_path, own_path, visit_of_anyone
+from backstay.server.pages.page_request import (
+    TOKEN_FIELD,
+    Visit,
+    is_https,
+    local_path,
+    own_path,
+    visit_of_anyone,
+    visit_to_read,
+)
 from backstay.server.problems import MEDIA_TYPE, OPENAI_PATHS, Problem, problem_json, problem_of, wants_html
 from backstay.server.service import Service, root_of
+from backstay.server.shapes import item_number, job_number
 from backstay.store.keys import Role
 
 router = APIRouter(include_in_schema=False)
@@ -338,3 +362,97 @@ async def _problem_page(request: Request, body: dict[str, Any], headers: dict[st
             response.headers.update(headers)
             return response
     return _bare_problem_page(request, body, headers)
+
+
+SUBJECTS_MAX: Final = 50
+CHANGED: Final = b"event: changed\ndata: {}\n\n"
+HELLO: Final = b"event: hello\ndata: {}\n\n"
+
+
+@router.get("/live")
+async def watch(request: Request) -> Response:
+    """`?job=12&job=13&item=12-3`; without any it only shows that the service is reachable."""
+    visit = await visit_to_read(request)
+    wanted = request.query_params.multi_items()[:SUBJECTS_MAX]
+    subjects = [Subject("job", job_number(text), visit.owner) for name, text in wanted if name == "job"]
+    subjects += [Subject("item", item_number(text), visit.owner) for name, text in wanted if name == "item"]
+    return Pulse(visit, subjects)
+
+
+class Pulse(Response):
+    """The stream of one page. It carries no data, only the fact that something changed."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, visit: Visit, subjects: list[Subject]) -> None:
+        super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._visit = visit
+        self._clock = visit.service.main.clock
+        self._lookout = visit.service.lookout
+        self._subjects = subjects
+        self._news = asyncio.Event()
+        self._left = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        watchers: list[Watcher] = []
+        leaving = Tasks().start(self._notice_leaving(receive))
+        try:
+            for subject in self._subjects:
+                watcher = self._lookout.join(subject)
+                watcher.changed = self._news
+                watchers.append(watcher)
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await self._stream(send, watchers)
+        except TimeoutError:
+            pass  # the client has stopped reading
+        finally:
+            leaving.cancel()
+            for watcher in watchers:
+                self._lookout.leave(watcher)
+        if not self._left:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _notice_leaving(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._left = True
+        self._news.set()
+
+    async def _stream(self, send: Send, watchers: list[Watcher]) -> None:
+        await self._send(send, RETRY + HELLO)
+        now = self._clock.monotonic()
+        ends_at, key_at, beat_at = now + STREAM_SECONDS_MAX, now, now
+        known: dict[int, str] = {}
+        while not self._left and not self._lookout.closed and (now := self._clock.monotonic()) < ends_at:
+            if now >= key_at + KEY_SECONDS:
+                key_at = now
+                if not await self._may_see():
+                    return
+            self._news.clear()
+            if self._is_news(known, watchers):
+                await self._send(send, CHANGED)
+                beat_at = now
+            elif now >= beat_at + BEAT_SECONDS:
+                await self._send(send, BEAT)
+                beat_at = now
+            await wait_for_event(self._news, KEY_SECONDS)
+
+    def _is_news(self, known: dict[int, str], watchers: list[Watcher]) -> bool:
+        """Whether something changed. The first look counts: the subject may have changed since the page was made."""
+        looked = {number: self._lookout.latest(watcher) for number, watcher in enumerate(watchers)}
+        news = {number: found.id for number, found in looked.items() if found and known.get(number) != found.id}
+        known.update(news)
+        return bool(news)
+
+    async def _may_see(self) -> bool:
+        """Whether the visitor still has access. While the database does not answer, the stream stays open."""
+        try:
+            who = (await visit_of_anyone(self._visit.request)).who
+        except DatabaseUnreachable:
+            return True
+        return who is not None and who.owner == self._visit.owner
+
+    async def _send(self, send: Send, text: bytes) -> None:
+        async with asyncio.timeout(SEND_SECONDS_MAX):
+            await send({"type": "http.response.body", "body": text, "more_body": True})

@@ -9,10 +9,10 @@ from fastapi import Request, Response
 
 from backstay.clock import new_id
 from backstay.core.errors import ErrorCode
-from backstay.core.outcomes import Flaw
+from backstay.core.models import Flaw
 from backstay.server.auth import Principal, is_from_this_machine
 from backstay.server.problems import Problem
-from backstay.server.request_bodies import whole_bytes
+from backstay.server.request_limits import whole_bytes
 from backstay.server.service import Service, service_of
 from backstay.signing import Signer
 from backstay.store.keys import Role

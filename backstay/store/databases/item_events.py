@@ -28,11 +28,14 @@ class ItemChange(NamedTuple):
 _CLAIMED: Final = ItemChange("claimed", ItemState.QUEUED, ItemState.SUBMITTING)
 CHANGES: Final[Mapping[str, ItemChange]] = {
     "claim": _CLAIMED,
+    "claim_known": _CLAIMED,
     "claim_named": _CLAIMED,
     "claim_picked": _CLAIMED,
     "claim_fitting": _CLAIMED,
     "settle_items": ItemChange("settled"),
+    "settle_ended": ItemChange("settled"),
     "settle_few": ItemChange("settled"),
+    "settle_few_apart": ItemChange("settled"),
     "rescue": ItemChange("rescued", ItemState.SUBMITTING, ItemState.SUBMITTING),
     "return_lost_claim": ItemChange("released", ItemState.SUBMITTING, ItemState.QUEUED),
     "end_queued": ItemChange("cancelled", ItemState.QUEUED),
@@ -81,6 +84,7 @@ class ItemEventsDatabase:
     def __init__(self, database: Database) -> None:
         self._inner = database
         self.dialect = database.dialect
+        self.clock = database.clock
         self.listens = database.listens
         self.wakes = database.wakes
         self.open = database.open

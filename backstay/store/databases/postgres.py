@@ -30,8 +30,15 @@ LISTENER_SECONDS = 30.0  # how often a connection that only listens is checked
 
 # Every statement of ours is a few index ranges. In a medium-sized table the planner prefers a full scan with a hash.
 # That is cheaper for one statement, but not for hundreds of them per second. The remaining scans look expensive enough
-# for JIT compilation, which takes a tenth of a second each, so JIT is off too.
-PLANS = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off"}
+# for JIT compilation, which takes a tenth of a second each, so JIT is off too. Each statement is planned once: planning
+# costs as much as a claim, and locks every index of its tables, which many workers then wait for.
+PLANS = {
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
 # TCP keepalives of the server: routers keep the connection, and a host that is gone loses its locks after half a minute
 # instead of two hours. PgBouncer does not accept these settings.
 KEEPALIVES = {"tcp_keepalives_idle": "15", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
@@ -127,7 +134,7 @@ class PostgresDatabase:
     def __init__(self, url: str, clock: Clock, now_sql: str | None = None) -> None:
         self._url = postgres_url(url)
         self._servers = list(self._url.dsns)  # the one that took the last connection first
-        self._clock = clock
+        self.clock = clock
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._listener: asyncpg.Connection[asyncpg.Record] | None = None
         self._made: WeakValueDictionary[str, asyncpg.Connection[asyncpg.Record]] = WeakValueDictionary()  # for the pool
@@ -239,7 +246,7 @@ class PostgresDatabase:
         """
         if not self._url.listen or self._ringing is not None:
             return
-        wait = self._rang_at + QUIET_SECONDS - self._clock.monotonic()
+        wait = self._rang_at + QUIET_SECONDS - self.clock.monotonic()
         if wait > 0:
             self._ringing = self._tasks.spawn(self._ring_later(wait))
             return
@@ -247,13 +254,13 @@ class PostgresDatabase:
             await self._ring()
 
     async def _ring_later(self, seconds: float) -> None:
-        await self._clock.sleep(seconds)
+        await self.clock.sleep(seconds)
         self._ringing = None
         with suppress(DatabaseUnreachable):  # the workers poll when it is back
             await self._ring()
 
     async def _ring(self) -> None:
-        self._rang_at = self._clock.monotonic()
+        self._rang_at = self.clock.monotonic()
         await self._use(lambda use: use.connection.execute(f"NOTIFY {WAKE_CHANNEL}"))
 
     async def listen(self, wake: Callable[[], None]) -> None:
@@ -268,18 +275,18 @@ class PostgresDatabase:
             await connection.add_listener(WAKE_CHANNEL, lambda *_: wake())
         except _UNREACHABLE as error:
             raise _unreachable(error) from error
-        self._listener, self._heard_at = connection, self._clock.monotonic()
+        self._listener, self._heard_at = connection, self.clock.monotonic()
 
     async def _check_listener(self, listener: "asyncpg.Connection[asyncpg.Record]") -> None:
         """Closes a listener that does not answer: nothing else would show that hints have stopped."""
-        if self._clock.monotonic() - self._heard_at < LISTENER_SECONDS:
+        if self.clock.monotonic() - self._heard_at < LISTENER_SECONDS:
             return
         try:
             await listener.execute("SELECT 1", timeout=CLOSE_SECONDS)
         except _UNREACHABLE as error:
             listener.terminate()
             raise _unreachable(error) from error
-        self._heard_at = self._clock.monotonic()
+        self._heard_at = self.clock.monotonic()
 
     def _require_pool(self) -> "asyncpg.Pool[asyncpg.Record]":
         if self._pool is None:

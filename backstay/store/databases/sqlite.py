@@ -194,13 +194,13 @@ class SQLiteDatabase:
 
     def __init__(self, path: str, clock: Clock) -> None:
         self.path = path
-        self._clock = clock
+        self.clock = clock
         self._writer: _Lane | None = None
         self._reader: _Lane | None = None
 
     async def open(self) -> None:
-        self._writer = _Lane(self.path, self._clock, "BEGIN IMMEDIATE")
-        self._reader = _Lane(self.path, self._clock, "BEGIN")
+        self._writer = _Lane(self.path, self.clock, "BEGIN IMMEDIATE")
+        self._reader = _Lane(self.path, self.clock, "BEGIN")
 
     async def close(self) -> None:
         for lane in (self._writer, self._reader):

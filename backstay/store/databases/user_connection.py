@@ -70,7 +70,7 @@ class UserConnection:
         self.listens = self.wakes = own.listens
         self._queries = queries_for(own.dialect)
         self._calls = calls
-        self._clock = clock
+        self.clock = clock
         self._rang = False  # workers will be woken
         self._failure: BaseException | None = None
 
@@ -123,7 +123,7 @@ class UserConnection:
         if self.dialect.numbered:
             return asked.values if asked.batch is None else {**asked.values, **array_values(query, asked.batch)}
         batch = {} if asked.batch is None else {"batch": json_rows(asked.batch)}
-        return {"now": self._clock.now_ms(), **asked.values, **batch}
+        return {"now": self.clock.now_ms(), **asked.values, **batch}
 
 
 async def use_connection(

@@ -285,7 +285,7 @@ CREATE TABLE alarms (
 	value BIGINT NOT NULL, 
 	bound BIGINT NOT NULL, 
 	raised_at BIGINT NOT NULL, 
-	cleared_at BIGINT, 
+	cleared_at BIGINT, detail TEXT DEFAULT '' NOT NULL, 
 	PRIMARY KEY (name)
 );
 CREATE TABLE "jobs" (
@@ -316,7 +316,7 @@ CREATE TABLE "jobs" (
 	finished_at BIGINT, 
 	timeout_ms BIGINT NOT NULL, 
 	timeout_at BIGINT NOT NULL, 
-	deadline_at BIGINT, budget_micros BIGINT, spent_micros BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, unknown_micros BIGINT DEFAULT '0' NOT NULL, input_tokens BIGINT DEFAULT '0' NOT NULL, output_tokens BIGINT DEFAULT '0' NOT NULL, short SMALLINT DEFAULT '0' NOT NULL, handler_then TEXT, move_at BIGINT, archived BIGINT DEFAULT '0' NOT NULL, old_tags SMALLINT DEFAULT '0' NOT NULL, truncated BIGINT DEFAULT '0' NOT NULL, refused BIGINT DEFAULT '0' NOT NULL, filtered BIGINT DEFAULT '0' NOT NULL, level_key BIGINT DEFAULT '0' NOT NULL, first_key BIGINT DEFAULT '0' NOT NULL, last_key BIGINT DEFAULT '0' NOT NULL, stopped_at BIGINT, short_of BIGINT, short_renewals BIGINT DEFAULT '0' NOT NULL, fallback TEXT, waits_for TEXT, known BIGINT DEFAULT '0' NOT NULL, unfinished BIGINT DEFAULT '0' NOT NULL, reused BIGINT DEFAULT '0' NOT NULL, 
+	deadline_at BIGINT, budget_micros BIGINT, spent_micros BIGINT DEFAULT '0' NOT NULL, reserved_micros BIGINT DEFAULT '0' NOT NULL, unknown_micros BIGINT DEFAULT '0' NOT NULL, input_tokens BIGINT DEFAULT '0' NOT NULL, output_tokens BIGINT DEFAULT '0' NOT NULL, short SMALLINT DEFAULT '0' NOT NULL, handler_then TEXT, move_at BIGINT, archived BIGINT DEFAULT '0' NOT NULL, old_tags SMALLINT DEFAULT '0' NOT NULL, truncated BIGINT DEFAULT '0' NOT NULL, refused BIGINT DEFAULT '0' NOT NULL, filtered BIGINT DEFAULT '0' NOT NULL, level_key BIGINT DEFAULT '0' NOT NULL, first_key BIGINT DEFAULT '0' NOT NULL, last_key BIGINT DEFAULT '0' NOT NULL, stopped_at BIGINT, short_of BIGINT, short_renewals BIGINT DEFAULT '0' NOT NULL, fallback TEXT, waits_for TEXT, known BIGINT DEFAULT '0' NOT NULL, unfinished BIGINT DEFAULT '0' NOT NULL, reused BIGINT DEFAULT '0' NOT NULL, counted_id BIGINT DEFAULT '0' NOT NULL, counted_at BIGINT DEFAULT '0' NOT NULL, 
 	CONSTRAINT ck_jobs_state CHECK (state IN ('queued', 'running', 'paused', 'completed', 'failed', 'cancelled'))
 );
 CREATE UNIQUE INDEX uq_jobs_key ON jobs (owner, idempotency_key) WHERE idempotency_key IS NOT NULL;
@@ -500,4 +500,21 @@ CREATE TABLE answer_keys (
 	PRIMARY KEY (item_id)
 );
 CREATE INDEX ix_answer_keys_key ON answer_keys (key_high, item_id);
-INSERT INTO alembic_version VALUES ('0021');
+CREATE TABLE job_counts (
+	job_id BIGINT NOT NULL, 
+	id BIGINT NOT NULL, 
+	processing BIGINT DEFAULT '0' NOT NULL, 
+	succeeded BIGINT DEFAULT '0' NOT NULL, 
+	failed BIGINT DEFAULT '0' NOT NULL, 
+	skipped BIGINT DEFAULT '0' NOT NULL, 
+	cancelled BIGINT DEFAULT '0' NOT NULL, 
+	repeats BIGINT DEFAULT '0' NOT NULL, 
+	input_tokens BIGINT DEFAULT '0' NOT NULL, 
+	output_tokens BIGINT DEFAULT '0' NOT NULL, 
+	truncated BIGINT DEFAULT '0' NOT NULL, 
+	refused BIGINT DEFAULT '0' NOT NULL, 
+	filtered BIGINT DEFAULT '0' NOT NULL, 
+	unfinished BIGINT DEFAULT '0' NOT NULL, 
+	PRIMARY KEY (job_id, id)
+);
+INSERT INTO alembic_version VALUES ('0022');

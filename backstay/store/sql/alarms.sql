@@ -12,18 +12,19 @@ FROM (SELECT count(*) AS items, count(timed_out_at) AS timeouts
 
 -- name: raise_alarm
 -- The process that gets the row back sends the notification.
-INSERT INTO alarms (name, value, bound, raised_at) VALUES (:name, :figure, :bound, {now})
-ON CONFLICT (name) DO UPDATE SET value = excluded.value, bound = excluded.bound, raised_at = excluded.raised_at,
-    cleared_at = NULL
+INSERT INTO alarms (name, value, bound, detail, raised_at) VALUES (:name, :figure, :bound, :detail, {now})
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, bound = excluded.bound, detail = excluded.detail,
+    raised_at = excluded.raised_at, cleared_at = NULL
 WHERE alarms.cleared_at IS NOT NULL
 RETURNING name;
 
 -- name: clear_alarm
-UPDATE alarms SET cleared_at = {now}, value = :figure, bound = :bound WHERE name = :name AND cleared_at IS NULL
+UPDATE alarms SET cleared_at = {now}, value = :figure, bound = :bound, detail = :detail WHERE name = :name AND cleared_at IS NULL
 RETURNING name;
 
 -- name: refresh_alarm
-UPDATE alarms SET value = :figure, bound = :bound WHERE name = :name AND (value <> :figure OR bound <> :bound);
+UPDATE alarms SET value = :figure, bound = :bound, detail = :detail
+WHERE name = :name AND (value <> :figure OR bound <> :bound OR detail <> :detail);
 
 -- name: tell_alarm
 INSERT INTO outbox (owner, aggregate_type, aggregate_id, message_type, payload, created_at)

@@ -3,7 +3,7 @@
 -- name: promote
 -- Items whose waiting time is over become ready again.
 WITH picked AS MATERIALIZED (
-    SELECT id FROM items WHERE state = 'queued' AND due_at IS NOT NULL AND due_at <= {now}
+    SELECT id FROM items WHERE state = 'queued' AND due_at IS NOT NULL AND due_at <= {now} AND due_at > {now} - CAST(:back_ms AS bigint)
     ORDER BY due_at LIMIT :n {skip_locked}
 )
 UPDATE items SET due_at = NULL
@@ -13,11 +13,7 @@ RETURNING id;
 
 -- name: claim
 -- The ready items of one handler, in order, for one worker. The worker owns exactly the items that this returns.
-WITH {ready_picked}
-UPDATE items SET
-    {take}
-WHERE id {in picked}
-RETURNING {taken};
+{claim_ready};
 
 -- name: claim.postgres
 -- why: the jobs are marked as running in the same statement, so that a claim is one round trip and one commit.
@@ -29,6 +25,11 @@ WITH {ready_picked}, claimed AS (
     RETURNING {taken}
 ), {jobs_started}
 {claimed_with_terms};
+
+-- name: claim_known.postgres
+-- why: the same where the jobs are known to be running. A statement that may change jobs locks all their indexes, which are
+-- more than PostgreSQL locks cheaply; with many workers these locks are what they wait for.
+{claim_ready};
 
 -- name: claim_named
 -- Those of some named items of one handler that can be claimed now, wherever they are in the order, also due ones that are
@@ -51,7 +52,8 @@ WITH {named_picked}, claimed AS (
 
 -- name: in_flight
 -- How many items of one handler are claimed and not settled, by any worker. If all workers died now, these would be sent again.
-SELECT count(*) AS items FROM items WHERE state = 'submitting' AND lease_expires_at IS NOT NULL AND handler = :handler;
+-- One whose lease ended more than a minute ago is no longer under way.
+SELECT count(*) AS items FROM items WHERE state = 'submitting' AND lease_expires_at > {now} - 60000 AND handler = :handler;
 
 -- name: pick
 -- The ready items of one handler, in order, with the most that each may cost: the claim chooses among them by that.
@@ -120,7 +122,7 @@ WITH claimed AS (
 ), wanted AS MATERIALIZED (
     SELECT job_id, CAST(sum(reserved) AS bigint) AS reserved FROM claimed GROUP BY job_id ORDER BY job_id
 ), paid AS (
-    UPDATE jobs SET reserved_micros = reserved_micros + wanted.reserved, short = 0,
+    UPDATE jobs SET reserved_micros = reserved_micros + wanted.reserved, short = {short_elsewhere},
         state = CASE WHEN state = 'queued' THEN 'running' ELSE state END, started_at = coalesce(started_at, {now})
     FROM wanted
     WHERE jobs.id = wanted.job_id AND (budget_micros IS NULL OR {left_micros} >= wanted.reserved) AND NOT {shares_budget}
@@ -136,8 +138,10 @@ FROM jobs WHERE id IN (SELECT id FROM {batch(id bigint)}) ORDER BY id {for_updat
 
 -- name: reserve
 -- Sets money aside for calls about to be made, and marks the jobs whose next item does not fit under the ceiling.
-UPDATE jobs SET reserved_micros = reserved_micros + batch.reserved, short = batch.short,
-    short_of = batch.short_of, short_renewals = batch.short_renewals,
+UPDATE jobs SET reserved_micros = reserved_micros + batch.reserved,
+    short = CASE WHEN batch.short = 1 THEN 1 ELSE {short_elsewhere} END,
+    short_of = CASE WHEN batch.short = 1 THEN batch.short_of ELSE jobs.short_of END,
+    short_renewals = CASE WHEN batch.short = 1 THEN batch.short_renewals ELSE jobs.short_renewals END,
     state = CASE WHEN state = 'queued' AND batch.started = 1 THEN 'running' ELSE state END,
     started_at = CASE WHEN started_at IS NULL AND batch.started = 1 THEN {now} ELSE started_at END
 FROM {batch(id bigint, reserved bigint, short bigint, started bigint, short_of bigint, short_renewals bigint)}
@@ -149,17 +153,22 @@ UPDATE jobs SET
     state = CASE WHEN state = 'queued' THEN 'running' ELSE state END,
     started_at = CASE WHEN started_at IS NULL THEN {now} ELSE started_at END
 WHERE id IN (SELECT id FROM {batch(id bigint)})
-RETURNING {columns JobTerms};
+RETURNING {columns JobTerms, {items_left} AS items_left};
 
 -- name: start_jobs.postgres
--- why: the claim itself has marked them; only their terms are wanted.
-SELECT {columns JobTerms} FROM jobs WHERE id = ANY(ARRAY(SELECT id FROM {batch(id bigint)}));
+-- why: mostly the claim itself has marked them, and only their terms are wanted.
+WITH started AS (
+    UPDATE jobs SET state = 'running', started_at = coalesce(started_at, {now})
+    WHERE id = ANY(ARRAY(SELECT id FROM {batch(id bigint)})) AND state = 'queued'
+)
+SELECT {columns JobTerms, {items_left} AS items_left} FROM jobs WHERE id = ANY(ARRAY(SELECT id FROM {batch(id bigint)}));
 
 -- name: poll
 -- The provider's tasks of one handler and account that are due to be asked about. The later due_at is the lease.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items
-    WHERE state = 'processing' AND handler = :handler AND due_at <= {now} AND coalesce(account, '') = :account
+    WHERE state = 'processing' AND handler = :handler AND due_at <= {now} AND due_at > {now} - CAST(:back_ms AS bigint)
+      AND coalesce(account, '') = :account
     ORDER BY due_at LIMIT :n {skip_locked}
 )
 UPDATE items SET fence = fence + 1, leased_by = :worker, due_at = {now} + :lease_ms
@@ -173,7 +182,7 @@ RETURNING {columns Claimed of items, {now} AS claimed_at, items.last_attempt_at 
 -- Tasks of items that have run out of time: their results are paid for. The later due_at is the lease.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items
-    WHERE state = 'failed' AND due_at IS NOT NULL AND handler = :handler AND due_at <= {now}
+    WHERE state = 'failed' AND due_at IS NOT NULL AND handler = :handler AND due_at <= {now} AND due_at > {now} - CAST(:back_ms AS bigint)
       AND coalesce(account, '') = :account AND archive_id IS NULL AND timed_out_at > {now} - :late_ms
     ORDER BY due_at LIMIT :n {skip_locked}
 )
@@ -182,10 +191,10 @@ WHERE id {in picked} AND state = 'failed'
 RETURNING {columns Claimed of items, {now} AS claimed_at, items.last_attempt_at AS started_at,
     CAST(NULL AS text) AS stop_reason, '' AS body, items.reserved_micros AS reserved, CAST(NULL AS text) AS terms};
 
--- name: put_off_late
--- The next look at such tasks; none, for those that have ended.
-UPDATE items SET due_at = {now} + batch.delay_ms FROM {batch(id bigint, fence bigint, delay_ms bigint)}
-WHERE items.id = batch.id AND items.fence = batch.fence AND CASE WHEN items.state = 'failed' THEN 1 ELSE 0 END <> 0;
+-- name: put_off_polls
+-- The next poll of tasks; none, for those that have ended.
+UPDATE items SET leased_by = NULL, due_at = {now} + batch.delay_ms FROM {batch(id bigint, fence bigint, delay_ms bigint)}
+WHERE items.id = batch.id AND items.fence = batch.fence AND CASE WHEN items.state IN ('processing', 'failed') THEN 1 ELSE 0 END <> 0;
 
 -- name: forget_late
 -- Tasks whose time is completely over are no longer polled.
@@ -200,7 +209,7 @@ UPDATE items SET due_at = NULL WHERE id {in picked} AND state = 'failed';
 -- Items whose worker is gone. If the provider can be asked, an item waits until a request of the lost worker must have arrived.
 WITH picked AS MATERIALIZED (
     SELECT id FROM items
-    WHERE state = 'submitting' AND lease_expires_at <= {now} AND handler = :handler
+    WHERE state = 'submitting' AND lease_expires_at <= {now} AND lease_expires_at > {now} - CAST(:back_ms AS bigint) AND handler = :handler
       AND (reconcile_after <= {now} OR :askable = 0)
     ORDER BY lease_expires_at LIMIT :n {skip_locked}
 )

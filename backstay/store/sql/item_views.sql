@@ -148,3 +148,12 @@ SELECT {columns Waiting, {now} AS now,
     (SELECT count(*) FROM (SELECT id, account FROM items WHERE state = 'processing' AND handler = :handler
         AND due_at <= {now} ORDER BY due_at LIMIT :n) AS due
         WHERE coalesce(account, '') <> :account AND id >= :first AND id < :after) AS strangers};
+
+-- The story of an item or job: the rare acts about a subject.
+
+-- name: events
+SELECT {columns EventView} FROM events WHERE subject = :subject ORDER BY id LIMIT :n;
+
+-- name: events_last
+-- The latest acts about a subject, newest first.
+SELECT {columns EventView} FROM events WHERE subject = :subject ORDER BY id DESC LIMIT :n;

@@ -1,25 +1,27 @@
 -- The reads of jobs. Every statement reads a bounded number of rows, however many there are.
 
 -- name: job
-SELECT {columns JobView, {short_now} AS short} FROM jobs WHERE id = :job_id AND owner = :owner;
+SELECT {columns JobView, {all_counts} {short_now} AS short} FROM jobs {counted_apart} WHERE id = :job_id AND owner = :owner;
 
 -- name: job_at_end
 -- No row: the job continues, or does not exist.
-SELECT {columns JobView, {short_now} AS short} FROM jobs
+SELECT {columns JobView, {all_counts} {short_now} AS short} FROM jobs {counted_apart}
 WHERE id = :job_id AND owner = :owner AND (short <> 0 OR state IN {JOB_ENDED});
 
 -- name: jobs_page
 -- An owner's jobs, newest first, from a cursor on.
-SELECT {columns JobView, {short_now} AS short} FROM jobs WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :n;
+SELECT {columns JobView, {all_counts} {short_now} AS short} FROM jobs {counted_apart}
+WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :n;
 
 -- name: jobs_chosen
 -- The next jobs of an owner, newest first, that match a state, a handler, or a text in their label, key or handler.
-SELECT {columns JobView, {short_now} AS short}
-FROM (SELECT * FROM jobs WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :looked) AS mine
-WHERE state = coalesce(CAST(:state AS text), state) AND handler = coalesce(CAST(:handler AS text), handler)
+WITH looked AS (SELECT id FROM jobs WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :looked)
+SELECT {columns JobView of jobs, {all_counts} {short_now} AS short}
+FROM jobs {counted_apart}
+WHERE jobs.id {in looked} AND state = coalesce(CAST(:state AS text), state) AND handler = coalesce(CAST(:handler AS text), handler)
   AND (CAST(:pattern AS text) IS NULL
        OR lower(coalesce(label, '') || ' ' || coalesce(idempotency_key, '') || ' ' || handler) LIKE :pattern ESCAPE '!')
-ORDER BY id DESC LIMIT :n;
+ORDER BY jobs.id DESC LIMIT :n;
 
 -- name: jobs_looked
 -- How far the page above has read.
@@ -27,8 +29,8 @@ SELECT min(id) AS last, count(*) AS looked
 FROM (SELECT id FROM jobs WHERE owner = :owner AND id < :before ORDER BY id DESC LIMIT :looked) AS mine;
 
 -- name: jobs_seen
-SELECT {columns JobView of jobs, {short_now} AS short}
-FROM {batch(id bigint, owner text)} JOIN jobs ON jobs.id = batch.id AND jobs.owner = batch.owner;
+SELECT {columns JobView of jobs, {all_counts} {short_now} AS short}
+FROM {batch(id bigint, owner text)} JOIN jobs ON jobs.id = batch.id AND jobs.owner = batch.owner {counted_apart};
 
 -- name: job_failures
 -- Why a job's items failed, for the first of them.
@@ -71,8 +73,8 @@ FROM (SELECT * FROM jobs WHERE owner = :owner AND id < :before ORDER BY id DESC 
 
 -- name: open_jobs_of
 -- An owner's unfinished jobs, newest first.
-SELECT {columns JobView, {short_now} AS short}
-FROM jobs WHERE state IN {JOB_OPEN} AND owner = :owner ORDER BY id DESC LIMIT :n;
+SELECT {columns JobView, {all_counts} {short_now} AS short}
+FROM jobs {counted_apart} WHERE state IN {JOB_OPEN} AND owner = :owner ORDER BY id DESC LIMIT :n;
 
 -- name: ceilings
 -- The largest share of a budget that an unfinished job has used, and how many jobs wait because of their budgets.

@@ -25,7 +25,7 @@ RETURNING sink;
 -- name: claim_messages
 -- The oldest messages that are due. The later due_at is the lease: if a relay dies, the next one gets them.
 WITH picked AS MATERIALIZED (
-    SELECT id FROM outbox WHERE status = 'pending' AND sink = :sink AND due_at <= {now}
+    SELECT id FROM outbox WHERE status = 'pending' AND sink = :sink AND due_at <= {now} AND due_at > {now} - CAST(:back_ms AS bigint)
     ORDER BY due_at, id LIMIT :n {skip_locked}
 )
 UPDATE outbox SET due_at = {now} + CAST(:lease_ms AS bigint), retry_count = retry_count + 1

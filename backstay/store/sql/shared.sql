@@ -50,6 +50,10 @@ job_id NOT IN (
     SELECT id FROM jobs WHERE short = 1
     AND (short_of IS NULL OR EXISTS (SELECT 1 FROM budgets WHERE {short_of_it} AND {covers_handler})))
 
+-- shared: short_elsewhere
+-- Whether a job is short of a budget that does not cover this handler: a claim of this handler leaves that mark.
+CASE WHEN jobs.short = 1 AND EXISTS (SELECT 1 FROM budgets WHERE budgets.id = jobs.short_of AND NOT {covers_handler}) THEN 1 ELSE 0 END
+
 -- shared: short_now
 -- Whether a job's next item does not fit under a budget. Of one that it shares, only if no call of another job could give
 -- money back.
@@ -71,6 +75,13 @@ picked AS MATERIALIZED (
       AND {in_time} AND {job_not_held}
     ORDER BY order_key LIMIT :n {skip_locked}
 )
+
+-- shared: claim_ready
+WITH {ready_picked}
+UPDATE items SET
+    {take}
+WHERE id {in picked}
+RETURNING {taken}
 
 -- shared: named_picked
 -- Those of some named items that can be claimed now; the conditions are inside CASE for the reason given at settle_items.
@@ -98,8 +109,10 @@ state = 'submitting', fence = fence + 1, leased_by = :worker, lease_expires_at =
 started AS (
     UPDATE jobs SET state = 'running', started_at = {now}
     WHERE id = ANY(ARRAY(SELECT DISTINCT job_id FROM claimed)) AND state = 'queued'
-    RETURNING jobs.id AS job_id, CAST(json_build_array({fields JobTerms of jobs}) AS text) AS terms
-), few_started AS MATERIALIZED (SELECT * FROM started LIMIT 10)
+    RETURNING {fields JobTerms of jobs, {items_left} AS items_left}
+), few_started AS MATERIALIZED (
+    SELECT id AS job_id, CAST(json_build_array({fields JobTerms}) AS text) AS terms FROM started LIMIT 10
+)
 
 -- shared: claimed_with_terms
 SELECT {columns Claimed of claimed, few_started.terms AS terms}
@@ -128,6 +141,30 @@ CASE WHEN {asks_later} THEN reconcile_after ELSE {now} + batch.wait_ms END
 CASE WHEN items.state = :was AND items.leased_by IS NOT NULL THEN 1 ELSE 0 END <> 0
   AND ({follows :was :state})
 
+-- shared: settled_values
+-- What a settlement writes into an item.
+state = :state,
+    handler = coalesce(CAST(:handler_next AS text), items.handler),
+    -- Another handler has another cost, unless it sends the same request elsewhere: then the cost covers that, and its time starts.
+    cost_micros = CASE WHEN {same_cost} THEN items.cost_micros END,
+    tokens = CASE WHEN {same_cost} THEN items.tokens ELSE 0 END,
+    output_tokens = CASE WHEN {same_cost} THEN items.output_tokens ELSE 0 END,
+    queued_at = CASE WHEN :same_request = 1 THEN {now} ELSE items.queued_at END,
+    attempt_count = :attempt_count, calls = :calls, round = :round, rescues = :rescues, repeats = :repeats,
+    due_at = {now} + batch.delay_ms,
+    leased_by = NULL,
+    lease_expires_at = CASE WHEN :state = 'submitting' THEN {now} END,
+    reserved_micros = CASE WHEN :state IN ('submitting', 'processing') OR (:timed_out = 1 AND :was = 'processing')
+                           THEN items.reserved_micros ELSE 0 END,
+    provider_task_id = batch.provider_task_id, account = :account, error_code = :error_code,
+    refused_at = CASE WHEN :state = 'queued' AND :error_code = 'FORBIDDEN' AND CAST(:handler_next AS text) IS NULL THEN {now} END,
+    progress = CASE WHEN :state = 'succeeded' THEN 100
+                    WHEN :state = 'queued' THEN 0
+                    ELSE coalesce(CAST(:progress AS bigint), items.progress) END,
+    finished_at = CASE WHEN :state IN {ITEM_ENDED} THEN {now} END,
+    timed_out_at = CASE WHEN :timed_out = 1 THEN {now} END,
+    flaw = :flaw
+
 -- shared: same_cost
 (CAST(:handler_next AS text) IS NULL OR :same_request = 1)
 
@@ -143,3 +180,68 @@ old.state = 'succeeded' AND old.flaw IS NULL
     AND (SELECT owner FROM jobs WHERE jobs.id = old.job_id) = :owner
     AND (replace(CAST(:handlers AS text), '|' || old.handler || '|', '') <> CAST(:handlers AS text)
          OR (SELECT spec FROM endpoints WHERE endpoints.name = old.handler) NOT LIKE '%"model": "%')
+
+-- shared: few_settled
+-- A few items with the same outcome, and their attempts; `moved` is what changes in the counters of their jobs.
+few AS MATERIALIZED (
+    SELECT * FROM {batch SettledAttempt}
+), settled AS (
+    UPDATE items SET
+        state = :state,
+        attempt_count = :attempt_count, calls = :calls, round = :round, rescues = :rescues, repeats = :repeats,
+        due_at = {now} + few.delay_ms, leased_by = NULL,
+        lease_expires_at = CASE WHEN :state = 'submitting' THEN {now} END,
+        provider_task_id = few.provider_task_id, account = :account, error_code = :error_code,
+        progress = CASE WHEN :state = 'succeeded' THEN 100
+                        ELSE coalesce(CAST(:progress AS bigint), items.progress) END,
+        finished_at = CASE WHEN :state IN {ITEM_ENDED} THEN {now} END,
+        timed_out_at = CASE WHEN :timed_out = 1 THEN {now} END
+    FROM few
+    WHERE items.id = few.id AND items.fence = few.fence AND {settled_guard}
+    RETURNING items.id, items.fence, items.job_id
+), tried AS (
+    INSERT INTO attempts ({fields Attempt})
+    SELECT {fields Attempt of few.attempt_}
+    FROM few JOIN settled ON settled.id = few.id AND settled.fence = few.fence WHERE few.attempt_item_id IS NOT NULL
+), moved AS (
+    SELECT job_id, 0 AS sealed,
+        CASE WHEN :state IN {ITEM_ENDED} THEN count(*) ELSE 0 END AS ended,
+        CASE WHEN :state = 'processing' THEN count(*) ELSE 0 END - CASE WHEN :was = 'processing' THEN count(*) ELSE 0 END AS processing,
+        CASE WHEN :state = 'succeeded' THEN count(*) ELSE 0 END AS succeeded,
+        CASE WHEN :state = 'failed' THEN count(*) ELSE 0 END AS failed,
+        CASE WHEN :state = 'skipped' THEN count(*) ELSE 0 END AS skipped,
+        CASE WHEN :state = 'cancelled' THEN count(*) ELSE 0 END AS cancelled
+    FROM settled GROUP BY job_id ORDER BY job_id
+)
+
+-- shared: items_left
+-- How many items of a job have not ended, as far as its row knows.
+jobs.total - jobs.succeeded - jobs.failed - jobs.skipped - jobs.cancelled
+
+-- shared: counts_lock
+-- The advisory lock of a job's counts: shared by those who add rows to job_counts, exclusive for whoever adds them up.
+7088947288457871360 + job_id
+
+-- shared: adding_lock
+-- Held while one process adds up the counts of a job, so that the others do not wait for it.
+7088948387969499136 + jobs.id
+
+-- shared: counted_apart
+-- Beside FROM jobs: the counts that are not in the rows of jobs yet. SQLite has none.
+
+-- shared: counted_apart.postgres
+LEFT JOIN LATERAL (
+    SELECT {each ApartCounts: CAST(coalesce(sum($), 0) AS bigint) AS $}
+    FROM job_counts WHERE job_counts.job_id = jobs.id AND job_counts.id > jobs.counted_id) AS apart ON true
+
+-- shared: all_counts
+-- With it, the counters of a job as they are.
+
+-- shared: all_counts.postgres
+{each ApartCounts: jobs.$ + apart.$ AS $},
+
+-- shared: tokens_added
+input_tokens = CASE WHEN jobs.input_tokens > CAST(:sum_max AS bigint) - moved.input_tokens THEN CAST(:sum_max AS bigint)
+                        ELSE jobs.input_tokens + moved.input_tokens END,
+    output_tokens = CASE WHEN jobs.output_tokens > CAST(:sum_max AS bigint) - moved.output_tokens THEN CAST(:sum_max AS bigint)
+                         ELSE jobs.output_tokens + moved.output_tokens END

@@ -5,7 +5,7 @@
 WITH picked AS MATERIALIZED (
     SELECT id FROM items
     WHERE deadline_at IS NOT NULL AND state IN {ITEM_OPEN} AND deadline_at <= {now}
-    AND state IN ('queued', 'submitting')
+    AND deadline_at > {now} - CAST(:back_ms AS bigint) AND state IN ('queued', 'submitting')
     ORDER BY deadline_at LIMIT :n {skip_locked}
 )
 UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT', timed_out_at = {now},
@@ -21,7 +21,7 @@ RETURNING {columns EndedItem, {now} AS now};
 WITH picked AS MATERIALIZED (
     SELECT id FROM items
     WHERE deadline_at IS NOT NULL AND state IN {ITEM_OPEN} AND deadline_at <= {now}
-    AND state = 'processing'
+    AND deadline_at > {now} - CAST(:back_ms AS bigint) AND state = 'processing'
     ORDER BY deadline_at LIMIT :n {skip_locked}
 )
 UPDATE items SET state = 'failed', fence = fence + 1, error_code = 'GW_TIMEOUT', timed_out_at = {now},

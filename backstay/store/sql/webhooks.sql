@@ -53,7 +53,8 @@ WHERE id = :id AND (CAST(:failed AS bigint) = 1 OR failing_since IS NOT NULL) AN
 
 -- name: pending_messages
 SELECT {columns OutboxEvent} FROM outbox
-WHERE status = 'pending' AND sink = 'webhooks' AND due_at <= {now} ORDER BY due_at, id LIMIT :n {skip_locked};
+WHERE status = 'pending' AND sink = 'webhooks' AND due_at <= {now} AND due_at > {now} - CAST(:back_ms AS bigint)
+ORDER BY due_at, id LIMIT :n {skip_locked};
 
 -- name: webhooks_of
 -- The webhooks that subscribe to these owners' events.

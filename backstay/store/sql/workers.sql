@@ -73,3 +73,19 @@ SELECT {columns RecentTicks, count(*) AS ticks, CAST(coalesce(sum(CASE WHEN dept
         AS failed}
 FROM (SELECT depth, was_full, error, ended_at, ends_by FROM invocations WHERE begun_at > {now} - CAST(:age_ms AS bigint)
       ORDER BY begun_at DESC LIMIT 10000) AS lately;
+
+-- name: oldest_transaction.postgres
+-- why: only PostgreSQL keeps row versions for open transactions. Sessions of other users are visible to members of
+-- pg_monitor. A vacuum does not count: it keeps nothing for itself.
+SELECT {columns OldTransaction} FROM (
+    SELECT pid, usename AS user_name, application_name AS application, state,
+        CAST(extract(epoch FROM clock_timestamp() - xact_start) * 1000 AS bigint) AS age_ms,
+        CAST(extract(epoch FROM query_start) * 1000 AS bigint) AS query_at
+    FROM pg_stat_activity
+    WHERE xact_start IS NOT NULL AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
+      AND (datname = current_database() OR backend_type = 'walsender')
+      AND backend_type <> 'autovacuum worker' AND pid <> pg_backend_pid()
+    UNION ALL
+    SELECT NULL, owner, gid, 'prepared', CAST(extract(epoch FROM clock_timestamp() - prepared) * 1000 AS bigint), NULL
+    FROM pg_prepared_xacts WHERE database = current_database()
+) AS held ORDER BY age_ms DESC LIMIT 1;

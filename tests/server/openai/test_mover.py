@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from backstay.core.errors import BackstayError
-from backstay.server.job_control import drop_blobs
 from backstay.server.openai import mover, survey
 from backstay.server.openai.shapes import content
-from backstay.server.service import Service
+from backstay.server.service import Service, drop_blobs
 from backstay.store.batches import NewBatch
 from backstay.store.files import StoredFile
 from tests.server.openai.desk import CHAT, Desk, line, opened, requests

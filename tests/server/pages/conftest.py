@@ -17,7 +17,12 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def watched_rig(sqlite_file_url: str, tmp_path: Path) -> AsyncIterator[Rig]:
-    """A service that does no work itself, for a browser to look at."""
+async def watched_rig(browser: Browser, sqlite_file_url: str, tmp_path: Path) -> AsyncIterator[Rig]:
+    """A service that does no work itself, for a browser to look at. Its pages are closed before it ends: an open page
+    would ask for news for ever, and so ask the next test's server on that port."""
     async with rigged(sqlite_file_url, tmp_path / "data") as made:
-        yield made
+        try:
+            yield made
+        finally:
+            for context in browser.contexts:
+                await context.close()

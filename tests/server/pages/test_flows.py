@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from backstay.core.breaker import BreakerState
-from backstay.core.outcomes import Flaw, Succeeded
-from backstay.server.pages.providers import PROVIDERS_SHOWN
+from backstay.core.models import Flaw, Succeeded
+from backstay.server.pages.operations import PROVIDERS_SHOWN
 from backstay.store.keys import Role
 from tests.server.converting import convert, converting
 from tests.server.pages.reader import Held, Reader, reader

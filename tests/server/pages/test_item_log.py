@@ -7,7 +7,7 @@ import pytest
 
 from backstay.artifacts import artifacts_at
 from backstay.core.ids import read_item
-from backstay.observe.item_logs import place_of
+from backstay.observe.logs import place_of
 from backstay.server.pages.item import LOG_BYTES_SHOWN
 from tests.server.pages.reader import reader
 from tests.server.test_logs import talked

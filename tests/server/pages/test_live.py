@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from backstay.server.pages import live
+from backstay.server.pages import layout
 from backstay.store.keys import Role
 from tests.server.pages.reader import Reader, reader
 from tests.server.rig import Rig
@@ -73,7 +73,7 @@ async def test_what_is_anothers_never_changes(sqlite_rig: Rig) -> None:
 
 
 async def test_the_stream_of_a_revoked_key_ends(sqlite_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "KEY_SECONDS", 0.1)
+    monkeypatch.setattr(layout, "KEY_SECONDS", 0.1)
     found = await reader(sqlite_rig, "ada", Role.READ)
     async with watching(found, "/live") as stream:
         await sqlite_rig.service.store.keys.revoke(sqlite_rig.keys["ada", Role.READ].split("_")[1], "ada")

@@ -6,8 +6,7 @@ from typing import Any
 
 from backstay.core.states import ItemState, JobState
 from backstay.server.pages.item import Around, story
-from backstay.store.item_views import AttemptView, ItemDetail
-from backstay.store.story import EventView
+from backstay.store.item_views import AttemptView, EventView, ItemDetail
 
 T = 1_800_000_000_000
 S = 1_000

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from backstay.clock import Tasks
 from backstay.core.errors import ErrorCode, OutcomeUnknown, Throttled, Transient
 from backstay.core.failures import FailureKind
-from backstay.core.outcomes import Failed
+from backstay.core.models import Failed
 from backstay.handlers.function import in_thread
 from backstay.llm.batch_lookup import ASK_SECONDS, BatchReader, ListedBatchLookup
 from backstay.llm.batch_results import (
@@ -26,8 +26,7 @@ from backstay.llm.batch_results import (
 from backstay.llm.bodies import dict_in, id_in, moment_ms, object_in, require_object
 from backstay.llm.lines import LlmRequest, members
 from backstay.llm.provider import Certainty, Channel, PriceOf, ProviderReply
-from backstay.llm.providers.anthropic.replies import STATUS_OF_TYPE, read_reply
-from backstay.llm.providers.anthropic.requests import MESSAGES
+from backstay.llm.providers.anthropic.calls import MESSAGES, STATUS_OF_TYPE, read_reply
 from backstay.llm.rate_limits import NO_HINTS
 from backstay.llm.shards import BATCH_REQUESTS_MAX, Shard, ShardBounds, ShardEntry, settle
 

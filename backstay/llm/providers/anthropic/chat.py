@@ -36,7 +36,7 @@ from backstay.llm.chat_format import (
     usage,
 )
 from backstay.llm.lines import preview
-from backstay.llm.providers.anthropic.requests import ADD_TOKENS, MESSAGES
+from backstay.llm.providers.anthropic.calls import ADD_TOKENS, MESSAGES
 from backstay.llm.schema_dialects import SchemaDialect
 from backstay.llm.schemas import ChatAnswers
 

@@ -3,21 +3,21 @@
 from typing import Final
 
 from backstay.llm.provider import LlmProvider
-from backstay.llm.providers.bedrock import chat, replies, requests
+from backstay.llm.providers.bedrock import calls, chat
 from backstay.llm.providers.bedrock.aws import BedrockAccess, records_min, sign_for
 from backstay.llm.providers.bedrock.batches import BedrockBatches
 
 PROVIDER: Final = LlmProvider(
     "bedrock",
-    BedrockAccess(*requests.ACCESS),
-    requests,
-    replies,
+    BedrockAccess(*calls.ACCESS),
+    calls,
+    calls,
     batches=BedrockBatches,
     batch_requests_min=records_min,
     chat=chat,
     answers=chat.ANSWERS,
-    model_prefixes=requests.MODEL_PREFIXES,
-    url_prefixes=(requests.MODEL,),
+    model_prefixes=calls.MODEL_PREFIXES,
+    url_prefixes=(calls.MODEL,),
     price_list="aws",
     signer=sign_for,
 )

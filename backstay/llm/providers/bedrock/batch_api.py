@@ -15,7 +15,7 @@ from backstay.llm.batch_results import reference_in
 from backstay.llm.bodies import dict_in, moment_ms, object_of, require_object, whole_in
 from backstay.llm.provider import GONE, Channel, ProviderReply
 from backstay.llm.providers.bedrock.aws import AwsSigner, batch_place, bucket_url
-from backstay.llm.providers.bedrock.requests import JOBS
+from backstay.llm.providers.bedrock.calls import JOBS
 
 MARK: Final = "backstay-"  # the beginning of the name of every job of ours
 INPUT: Final = "input.jsonl"

@@ -8,7 +8,7 @@ from typing import Any, Final
 from backstay.clock import new_id
 from backstay.core.errors import ErrorCode, HandlerError, OutcomeUnknown, Transient
 from backstay.core.failures import FailureKind
-from backstay.core.outcomes import Failed
+from backstay.core.models import Failed
 from backstay.handlers.function import in_thread
 from backstay.llm.batch_lookup import LagMemory
 from backstay.llm.batch_results import (
@@ -37,8 +37,15 @@ from backstay.llm.providers.bedrock.batch_api import (
     job_id_in,
     reference_of,
 )
-from backstay.llm.providers.bedrock.replies import failure_of_error, read_reply
-from backstay.llm.providers.bedrock.requests import CONVERSE, INVOKE, is_converse, model_in, path_to
+from backstay.llm.providers.bedrock.calls import (
+    CONVERSE,
+    INVOKE,
+    failure_of_error,
+    is_converse,
+    model_in,
+    path_to,
+    read_reply,
+)
 from backstay.llm.rate_limits import NO_HINTS
 from backstay.llm.shards import BATCH_REQUESTS_MAX, Shard, ShardBounds, ShardEntry
 

@@ -37,7 +37,7 @@ from backstay.llm.chat_format import (
     usage,
 )
 from backstay.llm.lines import LinePart, LineRefused, preview
-from backstay.llm.providers.bedrock.requests import path_to
+from backstay.llm.providers.bedrock.calls import path_to
 from backstay.llm.schema_dialects import SchemaDialect
 from backstay.llm.schemas import ChatAnswers, Reask
 

@@ -3,19 +3,19 @@
 from typing import Final
 
 from backstay.llm.provider import LlmProvider
-from backstay.llm.providers.gemini import chat, replies, requests
+from backstay.llm.providers.gemini import calls, chat
 from backstay.llm.providers.gemini.batches import GeminiBatches
 
 PROVIDER: Final = LlmProvider(
     "gemini",
-    requests.ACCESS,
-    requests,
-    replies,
+    calls.ACCESS,
+    calls,
+    calls,
     batches=GeminiBatches,
     chat=chat,
     answers=chat.ANSWERS,
     model_prefixes=("gemini-",),
-    url_prefixes=requests.URL_PREFIXES,
+    url_prefixes=calls.URL_PREFIXES,
     price_list="google",
-    find_access=requests.access_in,
+    find_access=calls.access_in,
 )

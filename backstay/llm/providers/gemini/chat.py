@@ -35,8 +35,7 @@ from backstay.llm.chat_format import (
     usage,
 )
 from backstay.llm.lines import preview
-from backstay.llm.providers.gemini.replies import count_in
-from backstay.llm.providers.gemini.requests import url_of_model
+from backstay.llm.providers.gemini.calls import count_in, url_of_model
 from backstay.llm.schema_dialects import SchemaDialect
 from backstay.llm.schemas import ChatAnswers, Reask
 

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, Final
 from backstay.clock import Tasks
 from backstay.core.errors import HandlerError, OutcomeUnknown, Throttled, Transient
 from backstay.core.failures import ErrorCode, Failure, FailureKind, failure_of_status
-from backstay.core.outcomes import Failed
+from backstay.core.models import Failed
 from backstay.handlers.function import in_thread
 from backstay.llm.batch_results import (
     RESULT_MISSING,

@@ -7,14 +7,13 @@ from urllib.parse import quote
 
 from backstay.core.errors import ErrorCode, Permanent, Transient, UsageError
 from backstay.core.failures import Failure, FailureKind, error_of_failure
-from backstay.core.outcomes import CannotAsk, Failed, NeverArrived, Running, Succeeded
+from backstay.core.models import CannotAsk, Failed, NeverArrived, Running, Succeeded
 from backstay.handlers.function import TaskAnswer, gone_wrong
 from backstay.llm.bodies import id_in, object_in
 from backstay.llm.lines import LlmRequest
 from backstay.llm.provider import GONE, GONE_SECONDS, Certainty, Channel, ProviderReply
-from backstay.llm.providers.openai.replies import failure_of_error, preview_reply
+from backstay.llm.providers.openai.replies import failure_of_error, preview_reply, usage_of
 from backstay.llm.providers.openai.requests import CHAT, REFERENCE, RESPONSES, add_reference
-from backstay.llm.providers.openai.usage import usage_of
 
 LOOK_SECONDS: Final = 30.0
 TASK_SECONDS: Final = 20.0  # of one question about a task: a poll asks about many

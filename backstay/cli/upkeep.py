@@ -1,4 +1,6 @@
-"""`backstay prune`: deletes old jobs now, and archives them first if asked."""
+"""`backstay prune`: deletes old jobs now, and archives them first if asked.
+`backstay migrate`: the database gets the schema of this version.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -13,8 +15,8 @@ if TYPE_CHECKING:
     from backstay.app import Backstay
     from backstay.artifacts import Artifacts
     from backstay.client import Client
-    from backstay.store.pruning import FinishedJob
-    from backstay.upkeep.retention import PrunedJob, PruneRules
+    from backstay.store.jobs import FinishedJob
+    from backstay.upkeep.loop import PrunedJob, PruneRules
 
 
 @click.command(
@@ -55,7 +57,7 @@ def prune(
     Without --older-than and --keep, BACKSTAY_JOB_DAYS and BACKSTAY_JOB_COUNT apply; BACKSTAY_JOB_ARCHIVE says
     whether each is archived. A job that another job waits for, or whose batch is being written, is skipped.
     """
-    from backstay.upkeep.retention import Pruner, rules_of
+    from backstay.upkeep.loop import Pruner, rules_of
 
     if owner is not None and all_owners:
         raise UsageError("--owner and --all-owners cannot be used together")
@@ -91,7 +93,7 @@ def _files(app: "Backstay", data: str | None, rules: "PruneRules") -> "Artifacts
 
 
 def _show_chosen(job: "FinishedJob", as_json: bool) -> "PrunedJob":
-    from backstay.upkeep.retention import HELD, PrunedJob
+    from backstay.upkeep.loop import HELD, PrunedJob
 
     skipped = HELD if job.held else None
     if as_json:
@@ -126,3 +128,34 @@ def _sum_up(done: "list[PrunedJob]", dry_run: bool, as_json: bool) -> None:
     jobs, items = output.count(len(gone), "job"), _items(sum(one.items for one in gone))
     skipped = f"; {output.count(len(done) - len(gone), 'job')} skipped" if len(done) > len(gone) else ""
     output.note(f"{jobs} with {items} {'would be ' if dry_run else ''}deleted{skipped}")
+
+
+@click.command(
+    "migrate",
+    cls=Command,
+    examples=("backstay migrate", "backstay migrate --db postgresql://backstay@localhost/backstay"),
+)
+@place_options
+@json_option
+def migrate(db: str | None, as_json: bool) -> None:
+    """Upgrades the database to the schema of this version. Running it again changes nothing.
+
+    An SQLite file is created and upgraded automatically at its first use; PostgreSQL needs this command.
+    """
+    from backstay import wiring
+
+    target = database_choice.choose(db)
+    database_choice.make_folder(target)
+
+    async def act() -> tuple[str | None, str | None]:
+        before = await wiring.schema_version(target.url)
+        await wiring.migrate(target.url)
+        return before, await wiring.schema_version(target.url)
+
+    before, after = database_choice.run(act())
+    if as_json:
+        output.data(output.as_json({"before": before, "after": after, "changed": before != after}))
+    elif before == after:
+        output.data(f"the schema is {after} already")
+    else:
+        output.data(f"the schema went from {before or 'nothing'} to {after}")

@@ -84,6 +84,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, clock: VirtualClock | None = None) -> None:
         self.clock = clock or VirtualClock()
         self._in_executor = 0
+        self._other_threads = frozenset(threading.enumerate())  # a handler of an earlier test may still block its own
         super().__init__(_Selector(self.clock, self._threads_work))
         self._clock_resolution = 1e-6  # sums of floats miss a timer by less than this
 
@@ -92,7 +93,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _threads_work(self) -> bool:
         return self._in_executor > 0 or any(
-            thread.name.startswith("backstay-handler") for thread in threading.enumerate()
+            thread.name.startswith("backstay-handler") and thread not in self._other_threads
+            for thread in threading.enumerate()
         )
 
     def run_in_executor(  # type: ignore[override]

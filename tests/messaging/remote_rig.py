@@ -93,18 +93,11 @@ class MessageRemote(Remote):
     async def miss_deadline_of(self) -> Asked:
         asked = await self.ask(deadline_seconds=60)
         await self.pass_deadline()
-        await self.rig.work()
+        await self.ended("failed")
         return asked
 
     async def kept(self) -> list[tuple[Any, ...]]:
         return await self.rows("SELECT kind, fence, is_late, body FROM inbox ORDER BY id")
-
-    async def ended(self, state: str) -> None:
-        async def there() -> bool:
-            await self.rig.work()
-            return await self.state() == state
-
-        await until(there, f"the item has {state}")
 
     async def put_aside(self, number: int = 1) -> list[tuple[str, bytes]]:
         """What is in the dead queue, once there is so much."""

@@ -11,6 +11,7 @@ from backstay.core.limits import Limits
 from tests.server.receiver import Receiver, Visit, receiving
 from tests.server.rig import Reply, Rig, practice_app, rigged
 from tests.sites import Leaping, Site
+from tests.stories.stage import until
 
 PUBLIC = "https://backstay.example"
 
@@ -63,11 +64,18 @@ class Remote:
         """An item that was sent and has failed since; gives the address that is still open."""
         address = await self.send(deadline_seconds=60)
         await self.pass_deadline()
-        await self.rig.work()
+        await self.ended("failed")
         return address
 
     async def pass_deadline(self) -> None:
         await self.rows(f"UPDATE items SET deadline_at = 1 WHERE id = {read_item(f'{self.job}-0')}")
+
+    async def ended(self, state: str) -> None:
+        async def there() -> bool:
+            await self.rig.work()  # a look for deadlines does not always begin with the oldest
+            return await self.state() == state
+
+        await until(there, f"the item has {state}")
 
     async def rows(self, sql: str) -> list[tuple[Any, ...]]:
         return await Site(self.rig.made.url, Leaping()).rows(sql)

@@ -48,8 +48,7 @@ async def test_a_result_that_waited_past_the_deadline_is_late_too(remote):
     address = await remote.send(deadline_seconds=60)
     assert (await remote.say(address, status="succeeded", result=1)).json["late"] is False
     await remote.pass_deadline()
-    await remote.rig.work()
-    assert await remote.state() == "failed"
+    await remote.ended("failed")
     assert len(await remote.late()) == 1
 
 
@@ -57,8 +56,7 @@ async def test_a_result_between_the_deadline_and_the_sweep_is_late(remote):
     address = await remote.send(deadline_seconds=60)
     await remote.pass_deadline()
     assert (await remote.say(address, status="succeeded", result=1)).json["late"] is True
-    await remote.rig.work()
-    assert await remote.state() == "failed"
+    await remote.ended("failed")
 
 
 async def test_late_progress_and_late_failures_change_nothing_and_are_no_results(remote):

@@ -17,6 +17,7 @@ IDS = [item_id(READY_JOB, position) for position in range(CLAIMED)]
 # A value for every name that any statement has; a new name fails the tests until it has one here.
 VALUES: dict[str, Any] = {
     "from_key": 0,
+    "detail": "x",
     "back_ms": 10_000,
     "poll_ms": 5_000,
     "polled": 0,

@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Never, ParamSpec, Protocol, Self, TypedDict, TypeVar, Unpack, cast, overload
 
-from backstay import cron as cron_lines
 from backstay import settings as settings_module
 from backstay import wiring
 from backstay.client import Client, Items, Job, Options, SubmitOptions
 from backstay.clock import Clock
+from backstay.clock import cron as cron_lines
 from backstay.core.breaker import BreakerPolicy
 from backstay.core.errors import UsageError
 from backstay.core.failures import RetryPolicy, policy_named

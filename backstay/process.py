@@ -16,6 +16,7 @@ from backstay.client import Client
 from backstay.clock import Clock
 from backstay.core.errors import DatabaseRefused, DatabaseUnreachable
 from backstay.core.events import Trouble
+from backstay.core.signing import Signer
 from backstay.engine.worker import Worker
 from backstay.handlers.gateway import NAME, GatewayHandler
 from backstay.handlers.handler import Rules, call_limits
@@ -24,14 +25,13 @@ from backstay.llm.lanes import serve_lanes
 from backstay.messaging.broker import Broker
 from backstay.messaging.broker_session import broker_here, dispatching
 from backstay.messaging.outbox_relay import relaying_all, reporting_lag
+from backstay.messaging.webhook_relay import Relay, relaying
 from backstay.observe.logs import ItemLogs
 from backstay.remote.handler import CallbackTags
 from backstay.remote.work import remote_here, remote_work
-from backstay.signing import Signer
 from backstay.store.databases.database import is_postgres, show_url
 from backstay.store.outbox import WEBHOOKS
 from backstay.upkeep.loop import upkeep
-from backstay.webhooks import Relay, relaying
 
 T = TypeVar("T")
 

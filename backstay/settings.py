@@ -4,6 +4,7 @@ import difflib
 import json
 import os
 import re
+import tempfile
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -12,6 +13,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from backstay.clock import new_secret
 from backstay.core.breaker import BreakerPolicy
 from backstay.core.errors import UsageError
 from backstay.core.failures import GATEWAY, RetryPolicy
@@ -21,6 +23,7 @@ from backstay.core.pace import read_rate
 
 PREFIX: Final = "BACKSTAY_"
 FILE_NAME: Final = "backstay.toml"
+KEY_FILE: Final = "secret.key"  # beside the database, or in the folder of files
 COST_MAX: Final = 1_000_000  # dollars, of one call
 
 
@@ -371,3 +374,25 @@ def default_file() -> Path:
     data = os.environ.get("XDG_DATA_HOME") or ""
     home = Path(data) if os.path.isabs(data) else Path.home() / ".local" / "share"
     return home / "backstay" / "backstay.db"
+
+
+def key_beside(folder: Path) -> str:
+    """The key of a service on one machine: made once, readable by nobody else. The file may hold several."""
+    path = folder / KEY_FILE
+    if not path.exists():
+        _make_key(path)
+    return path.read_text(encoding="ascii").strip()
+
+
+def _make_key(path: Path) -> None:
+    """Creates the file as a whole or not at all: another process may start now, create it as well, and read it at
+    once."""
+    handle, draft = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(new_secret())
+        os.link(draft, path)
+    except FileExistsError:
+        pass  # the other process's key counts
+    finally:
+        os.unlink(draft)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from backstay.wiring import migrate
 from tests.server.pages.browser import opened, person
-from tests.server.pages.morning import morning
+from tests.server.pages.sample_database import morning
 from tests.server.rig import rigged
 
 PICTURE = Path(__file__).parent / "home.png"

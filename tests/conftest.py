@@ -13,12 +13,12 @@ import pytest
 from backstay import wiring
 from backstay.clock import new_id
 from backstay.store.store import Store
+from tests.databases import Leaping, Site, Ticker, fresh_database, sqlite_url
 from tests.servers.postgres import RunningPostgres
 from tests.servers.rabbitmq import PrivateRabbitMQ
 from tests.servers.reused_databases import ReusedDatabases
 from tests.servers.s3 import BUCKET, PrivateS3
 from tests.servers.shared_postgres import SharedPostgres, ask
-from tests.sites import Leaping, Site, Ticker, fresh_database, sqlite_url
 
 # How long an example takes says something about the machine, not about Backstay.
 hypothesis.settings.register_profile("untimed", deadline=None)

@@ -229,8 +229,8 @@ def _row(found: "Schedule") -> tuple[object, ...]:
 
 def _moment(at: int | None, timezone: str) -> str | None:
     from backstay.cli.output import show_moment
+    from backstay.clock.cron import show_local
     from backstay.core.errors import UsageError
-    from backstay.cron import show_local
 
     try:
         return None if at is None else show_local(at, timezone)

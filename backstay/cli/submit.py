@@ -18,8 +18,8 @@ from backstay.llm import lines
 from backstay.run.options import RunOptions
 
 if TYPE_CHECKING:
-    from backstay.chunks import Encode
     from backstay.client import Client, Options
+    from backstay.client.chunks import Encode
     from backstay.handlers.handler import Handler
     from backstay.store.job_views import JobView
 
@@ -173,7 +173,7 @@ def _queue_items(
     **given: Any,
 ) -> None:
     from backstay import settings
-    from backstay.chunks import BY_PAYLOAD
+    from backstay.client.chunks import BY_PAYLOAD
     from backstay.handlers.handler import weigh
 
     app = app or settings.load().app

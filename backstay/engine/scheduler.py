@@ -5,9 +5,8 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Final, NamedTuple, assert_never
 
-from backstay import cron
-from backstay.chunks import only_chunk
-from backstay.clock import DAY_MS, new_incarnation
+from backstay.client.chunks import only_chunk
+from backstay.clock import DAY_MS, cron, new_incarnation
 from backstay.core.errors import BackstayError, DatabaseUnreachable
 from backstay.core.events import ItemsSubmitted, Trouble
 from backstay.core.failures import failure_of_exception, one_line

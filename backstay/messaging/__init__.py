@@ -1,1 +1,1 @@
-"""Messages over a broker: hints about work that is ready, requests and callbacks. The database stays the truth."""
+"""What leaves the outbox: hints, requests and callbacks over a broker, and webhooks. The database stays the truth."""

@@ -13,10 +13,10 @@ from backstay.core.errors import ErrorCode, Permanent, Throttled, UsageError
 from backstay.core.failures import Failure, FailureKind, failure_of_status, one_line, parse_retry_after
 from backstay.core.ids import job_of, read_item
 from backstay.core.models import Failed, Running, Submitted, Succeeded
+from backstay.core.signing import Signer, webhook_headers
 from backstay.handlers.function import TaskHandler, dump
 from backstay.handlers.handler import NO_LIMITS, CallLimits, Context, Rules
 from backstay.handlers.outgoing import Outgoing, PostReply
-from backstay.signing import Signer, webhook_headers
 from backstay.store.inbox import InboxMessages
 
 PURPOSE: Final = "callback"

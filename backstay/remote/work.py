@@ -16,6 +16,7 @@ from backstay.core.callbacks import TaggedCallback
 from backstay.core.errors import DatabaseUnreachable, NotAllowed, NotFound, UsageError
 from backstay.core.events import Event, MessageSetAside, Trouble
 from backstay.core.failures import one_line
+from backstay.core.signing import Signer
 from backstay.handlers.function import Registry
 from backstay.handlers.handler import call_limits
 from backstay.handlers.outgoing import Outgoing
@@ -25,8 +26,7 @@ from backstay.messaging.queues import MessageDelivery, Subscription
 from backstay.observe.bus import Bus
 from backstay.remote.handler import HTTP, MESSAGES, NAME, CallbackTags, OverHttp, RemoteHandler, Way
 from backstay.remote.over_messages import OverMessages
-from backstay.settings import Settings
-from backstay.signing import KEY_NAME, Signer
+from backstay.settings import KEY_FILE, Settings
 from backstay.store.databases.database import is_postgres
 from backstay.store.inbox import InboxMessages
 
@@ -194,7 +194,7 @@ def local_service_key(app: Backstay) -> str | None:
     place = app.settings.data or (None if is_postgres(app.url) else str(default_folder(app.url)))
     if place is None or place.startswith("s3://"):
         return None
-    path = Path(place) / KEY_NAME
+    path = Path(place) / KEY_FILE
     return path.read_text(encoding="ascii").strip() if path.is_file() else None
 
 

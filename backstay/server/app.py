@@ -26,7 +26,9 @@ from backstay.app import Backstay
 from backstay.artifacts import default_folder, files_at
 from backstay.clock import new_id
 from backstay.core.errors import BackstayError, UsageError
+from backstay.core.signing import Signer
 from backstay.handlers.outgoing import Outgoing
+from backstay.messaging.webhook_relay import Relay
 from backstay.process import enter_when_reachable, equipment, relaying_outboxes, relaying_webhooks, working
 from backstay.remote.handler import CallbackTags
 from backstay.server import problems
@@ -45,8 +47,7 @@ from backstay.server.pages.layout import PageMiddleware
 from backstay.server.problems import OPENAI_PREFIXES, Problem, problem_of, problem_response
 from backstay.server.request_limits import BodyLimits, RateLimit, RateLimitMiddleware
 from backstay.server.service import MountableApp, Service, ServiceOptions, remove_disowned_jobs, show_schema
-from backstay.signing import Signer, key_beside
-from backstay.webhooks import Relay
+from backstay.settings import key_beside
 
 Show = Callable[[Request, str], Awaitable[Response]]
 

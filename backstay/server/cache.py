@@ -23,7 +23,7 @@ from backstay.clock import Clock, Tasks
 from backstay.core.display import NextCommand, Sentence
 from backstay.core.errors import NotFound, UsageError
 from backstay.core.ids import show_item
-from backstay.signing import Signer
+from backstay.core.signing import Signer
 from backstay.store.batches import Batch, batch_not_found
 from backstay.store.files import may_be_id
 from backstay.store.item_views import ItemView

@@ -17,21 +17,21 @@ from backstay.app import Backstay
 from backstay.artifacts import Artifacts
 from backstay.client import Client
 from backstay.clock import Tasks
+from backstay.core.signing import Signer
 from backstay.handlers.outgoing import Outgoing
 from backstay.llm.endpoint import Endpoint
 from backstay.remote.handler import CallbackTags
 from backstay.run.submission import ProviderTerms
-from backstay.signing import Signer
 from backstay.store.store import Store
 
 if TYPE_CHECKING:
+    from backstay.messaging.webhook_relay import Relay
     from backstay.server.api.events import Lookout
     from backstay.server.auth import KeyRing
     from backstay.server.cache import CoalescedReads, Details, SharedState
     from backstay.server.openai.batches import AdoptionProgress
     from backstay.server.openai.upstream import ModelLists
     from backstay.server.request_limits import RateLimit
-    from backstay.webhooks import Relay
 from contextlib import suppress
 
 from backstay.client import end_waiting_items

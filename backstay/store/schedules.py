@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from backstay import cron
+from backstay.clock import cron
 from backstay.core.display import NextCommand, Sentence
 from backstay.core.errors import NotAllowed, NotFound
 from backstay.core.models import MissedPolicy, NewSchedule

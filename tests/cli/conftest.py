@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.practice_thread import variables
 from tests.cli.shell import APP, Shell
-from tests.sites import fresh_database
+from tests.databases import fresh_database
 
 database_url = fresh_database("sqlite", later="postgres")
 

@@ -14,7 +14,7 @@ from backstay.cli.jobs import WatchLines
 from backstay.core.states import JobState
 from backstay.store.job_views import JobView
 from tests.cli.shell import Shell, eventually
-from tests.sites import Ticker
+from tests.databases import Ticker
 from tests.store.rare_ends import spent_and_lost
 
 

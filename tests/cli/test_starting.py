@@ -14,7 +14,7 @@ from tests.cli.shell import Running, Shell
 from tests.messaging.rig import until
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.postgres import PrivatePostgres
-from tests.store.silent import table_locked, wait_for_the_lock
+from tests.store.silent_connections import table_locked, wait_for_the_lock
 
 WORKER = ("worker", "--app", "shop:backstay")
 SERVE = ("serve", "--port", "0", "--no-worker", "--data", "data")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backstay import cron
+from backstay.clock import cron
 from backstay.core.errors import UsageError
 from backstay.core.models import NewSchedule, read_missed_policy
 

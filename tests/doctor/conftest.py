@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import migrate
-from tests.doctor.ward import Servers, Ward, admitted, provider
+from tests.doctor.doctor_rig import Servers, Ward, admitted, provider
 from tests.servers.postgres import PrivatePostgres
 from tests.servers.rabbitmq import PrivateRabbitMQ
 from tests.servers.redis import PrivateRedis

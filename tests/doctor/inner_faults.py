@@ -10,7 +10,7 @@ from backstay.clock import new_incarnation, own_namespace
 from backstay.store.items import Want
 from backstay.store.store import Store
 from backstay.store.submissions import Chunk, NewJob
-from tests.doctor.ward import Ward
+from tests.doctor.doctor_rig import Ward
 
 LEASE_MS = 90_000
 HOUR_MS = 3_600_000

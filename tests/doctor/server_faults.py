@@ -15,14 +15,14 @@ from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from backstay.signing import KEY_NAME, key_beside
+from backstay.settings import KEY_FILE, key_beside
 from backstay.store.databases import schema
 from tests.cli.shell import eventually
-from tests.doctor.ward import Ward
+from tests.databases import Leaping
+from tests.doctor.doctor_rig import Ward
 from tests.servers import postgres
 from tests.servers.pgbouncer import PrivatePgBouncer
 from tests.servers.postgres import free_port
-from tests.sites import Leaping
 
 NOBODY = 65_534
 
@@ -217,7 +217,7 @@ async def everyone_can_read_the_folder(ward: Ward) -> None:
 async def others_can_read_the_key(ward: Ward) -> None:
     folder = _folder(ward)
     key_beside(folder)
-    (folder / KEY_NAME).chmod(0o644)
+    (folder / KEY_FILE).chmod(0o644)
 
 
 # providers

@@ -7,7 +7,7 @@ import pytest
 from backstay.cli.doctor import Level
 from tests.doctor import inner_faults as inner
 from tests.doctor import server_faults as around
-from tests.doctor.ward import SECRETS, Ward
+from tests.doctor.doctor_rig import SECRETS, Ward
 
 pytestmark = pytest.mark.slow
 

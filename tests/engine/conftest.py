@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from tests.databases import Site
 from tests.engine.rig import Rig
-from tests.sites import Site
 
 MakeRig = Callable[..., Any]
 

@@ -21,8 +21,8 @@ from backstay.engine.worker import Worker
 from backstay.handlers.function import TaskHandler
 from backstay.store.item_views import AttemptView, ItemDetail
 from backstay.store.store import Store
+from tests.databases import Site
 from tests.engine.provider import Provider, TaskProvider
-from tests.sites import Site
 
 E = TypeVar("E", bound=Event)
 

@@ -10,7 +10,7 @@ from backstay.store import sweeps
 from backstay.store.submissions import Chunk
 from tests.engine.conftest import MakeRig
 from tests.engine.provider import HttpError, Provider, TaskProvider
-from tests.store.scene import new_job
+from tests.store.store_rig import new_job
 
 
 async def test_a_paused_job_finishes_what_runs_and_starts_nothing(make_rig: MakeRig) -> None:

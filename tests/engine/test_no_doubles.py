@@ -238,7 +238,7 @@ async def test_overlapping_submits_at_once_make_every_item_once(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = await a_rig(make_rig)
-    monkeypatch.setattr("backstay.chunks.CHUNK_ITEMS", 10)
+    monkeypatch.setattr("backstay.client.chunks.CHUNK_ITEMS", 10)
     orders = [list(range(50)), list(range(49, -1, -1)), list(range(25, 75)), list(range(50))]
     made = await asyncio.gather(*(rig.submit([{"id": n} for n in order], item_key="id") for order in orders))
     views = [await job.show() for job in made]

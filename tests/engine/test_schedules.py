@@ -4,16 +4,17 @@ from typing import Any
 
 import pytest
 
-from backstay import Backstay, SyncBackstay, cron
+from backstay import Backstay, SyncBackstay
+from backstay.clock import cron
 from backstay.core.errors import IdempotencyConflict, UsageError
 from backstay.core.events import Trouble
 from backstay.core.models import MissedPolicy
 from backstay.engine.scheduler import FIRINGS_MAX, MAKE_UP_MS, ON_TIME_MS, OVERDUE_MS, WAIT_MS, key_of
 from backstay.store.schedules import Schedule
 from backstay.testing import virtual_time
+from tests.databases import Site
 from tests.engine.rig import Rig
 from tests.engine.virtual import virtual_rig
-from tests.sites import Site
 
 MINUTES = "* * * * *"
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from backstay.settings import load
+from tests.databases import Site
 from tests.engine.provider import HttpError, Provider, TaskProvider
 from tests.engine.rig import Rig
-from tests.sites import Site
 
 MakeRig = Callable[..., Any]
 

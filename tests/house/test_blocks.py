@@ -21,7 +21,7 @@ RUN_BY: Final[Mapping[str, Mapping[str, str]]] = {
     "docs/commands.md": {"text": "tests/cli/test_help.py"},
     "docs/converter.md": {"sh": "tests/stories/test_service_docs.py"},
     "docs/deployment.md": {"sh": "tests/server/test_rotation.py"},
-    "docs/dead-letters.md": {"sh": "tests/letters/test_page.py"},
+    "docs/dead-letters.md": {"sh": "tests/upkeep/test_page.py"},
     "docs/integrations.md": {"python": "tests/integrations/test_page.py"},
     "docs/library.md": {"python": "tests/house/test_library_page.py"},
     "docs/map.md": {"python": "tests/rows/test_page.py"},

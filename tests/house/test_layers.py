@@ -47,7 +47,8 @@ def test_the_core_is_pure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("importer", "imported"), [("core", "store"), ("store", "engine"), ("store", "handlers"), ("engine", "client")]
+    ("importer", "imported"),
+    [("core", "store"), ("store", "engine"), ("store", "handlers"), ("client", "engine"), ("engine", "llm")],
 )
 def test_an_import_against_the_layers_is_found(tmp_path: Path, importer: str, imported: str) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)

@@ -3,8 +3,8 @@
 import pytest
 
 from backstay import SyncBackstay
+from tests.databases import fresh_database
 from tests.integrations.programs import example
-from tests.sites import fresh_database
 
 database_url = fresh_database("sqlite", later="postgres")
 

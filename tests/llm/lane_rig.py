@@ -18,8 +18,8 @@ from backstay.llm.lane_handler import BackgroundHandler, CallHandler
 from backstay.llm.schemas import AnswerSchema
 from backstay.llm.shards import ShardBounds
 from backstay.practice import Faults, Practice
+from tests.databases import Site
 from tests.engine.rig import Rig
-from tests.sites import Site
 
 KEY = "sk-practice-0123456789"
 PRICE = (150_000, 600_000)

@@ -11,10 +11,10 @@ from backstay.cli.main import run
 from backstay.llm.lanes import Lanes
 from backstay.settings import load
 from backstay.store.job_views import JobView
+from tests.databases import Leaping, Site
 from tests.engine.rig import Rig
 from tests.llm.lane_rig import CHAT, RESPONSES, chats, inputs
 from tests.llm.request_files import batch_line
-from tests.sites import Leaping, Site
 
 LANES = ["call", "background", "batch"]
 

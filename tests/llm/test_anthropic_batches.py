@@ -18,9 +18,9 @@ from backstay.core.models import CannotAsk, Failed, Submitted, Succeeded
 from backstay.core.states import ItemState
 from backstay.llm.batch import BatchHandler
 from backstay.llm.endpoint import Lane
+from tests.databases import Site
 from tests.llm.lane_rig import HALF, LaneRig, Provider, lane
 from tests.practice.visitor import HeldClock
-from tests.sites import Site
 
 CREATE = "POST /messages/batches"
 SHOW = "GET /messages/batches/*"

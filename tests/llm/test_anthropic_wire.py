@@ -7,8 +7,8 @@ import pytest
 
 from backstay.core.models import Submitted
 from backstay.llm.endpoint import Lane
+from tests.databases import Site
 from tests.llm.lane_rig import KEY, Arrival, LaneRig, Recorder, lane
-from tests.sites import Site
 
 pytestmark = pytest.mark.slow
 

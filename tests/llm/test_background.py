@@ -13,10 +13,10 @@ from backstay.llm.endpoint import Endpoint, Lane
 from backstay.llm.lane_handler import BackgroundHandler
 from backstay.llm.lines import LlmRequest, seal
 from backstay.llm.providers.openai.requests import add_reference
+from tests.databases import Site
 from tests.llm.lane_rig import CHAT, RESPONSES, LaneRig, Provider, inputs, lane
 from tests.llm.odd_servers import answer
 from tests.llm.wire_rig import wired
-from tests.sites import Site
 
 
 async def test_responses_are_made_in_the_background_and_read_when_they_are_done(sqlite_site: Site) -> None:

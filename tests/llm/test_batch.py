@@ -12,8 +12,8 @@ from backstay.llm.batch import BatchHandler
 from backstay.llm.endpoint import Lane
 from backstay.llm.lines import LlmRequest, seal
 from backstay.llm.shards import ShardBounds
+from tests.databases import Site
 from tests.llm.lane_rig import CHAT, HALF, MINUTES_10, LaneRig, Provider, chats, lane
-from tests.sites import Site
 
 
 async def test_requests_become_one_batch_and_come_back_each_once(sqlite_site: Site) -> None:

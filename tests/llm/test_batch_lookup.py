@@ -8,8 +8,8 @@ from backstay.clock import Clock
 from backstay.core.events import Trouble
 from backstay.core.states import ItemState
 from backstay.llm.endpoint import Lane
+from tests.databases import Site
 from tests.llm.lane_rig import CHAT, MINUTES_10, LaneRig, chats, lane
-from tests.sites import Site
 
 
 async def test_a_batch_whose_creation_was_never_answered_is_found_and_not_paid_again(sqlite_site: Site) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from backstay.llm.endpoint import Lane
+from tests.databases import Site
 from tests.llm.lane_rig import Provider, chats, lane
-from tests.sites import Site
 
 
 @pytest.mark.slow

@@ -16,10 +16,10 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from backstay.core.models import Submitted
 from backstay.llm.endpoint import Lane
 from backstay.llm.providers.bedrock.calls import path_to
+from tests.databases import Site
 from tests.llm.aws_rig import access_key, no_aws
 from tests.llm.lane_rig import Arrival, LaneRig, Recorder, lane
 from tests.llm.test_bedrock_batches import MODEL, ROLE, bodies, move_to_bedrock
-from tests.sites import Site
 
 __all__ = ["access_key", "no_aws"]
 

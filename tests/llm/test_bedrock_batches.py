@@ -21,10 +21,10 @@ from backstay.llm.http.wire import Wire
 from backstay.llm.providers.bedrock import aws
 from backstay.llm.providers.bedrock.batch_api import reference_of
 from backstay.llm.providers.bedrock.calls import path_to
+from tests.databases import Site
 from tests.llm.aws_rig import access_key, no_aws
 from tests.llm.lane_rig import HALF, KEY, LaneRig, Provider, lane
 from tests.practice.visitor import HeldClock
-from tests.sites import Site
 
 __all__ = ["access_key", "no_aws"]
 

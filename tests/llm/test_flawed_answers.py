@@ -10,8 +10,8 @@ from backstay.client import Job
 from backstay.core.breaker import BreakerState
 from backstay.core.states import JobState
 from backstay.llm.endpoint import Endpoint, Lane, load_endpoint
+from tests.databases import Site
 from tests.llm.lane_rig import CHAT, PRICE, RESPONSES, LaneRig, chats, inputs, lane
-from tests.sites import Site
 
 LANES = [(Lane.CALL, CHAT), (Lane.CALL, RESPONSES), (Lane.BACKGROUND, RESPONSES), (Lane.BATCH, CHAT)]
 TRIES = 5

@@ -15,10 +15,10 @@ from backstay.core.models import CannotAsk, Failed, Submitted, Succeeded
 from backstay.core.states import ItemState
 from backstay.llm.endpoint import Lane
 from backstay.llm.providers.gemini.batches import GeminiBatch, GeminiResultReader, read_batch, reference_of
+from tests.databases import Site
 from tests.llm.lane_rig import HALF, KEY, LaneRig, Provider, lane
 from tests.llm.reply_rig import priced
 from tests.practice.visitor import HeldClock
-from tests.sites import Site
 
 MODEL = "gemini-m"
 URL = f"/v1beta/models/{MODEL}:generateContent"

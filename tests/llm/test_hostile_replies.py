@@ -11,9 +11,9 @@ from backstay.client import Options
 from backstay.handlers.handler import Weighed
 from backstay.llm.endpoint import Endpoint, Lane
 from backstay.llm.lines import LlmRequest, seal
+from tests.databases import Site
 from tests.llm.lane_rig import CHAT, PRICE, LaneRig, lane
 from tests.llm.test_flawed_answers import done
-from tests.sites import Site
 
 GOOD, SET_ASIDE, GOOD_MICROS = 30, 5_000, 750
 USED = {"prompt_tokens": 1_000, "completion_tokens": 1_000, "total_tokens": 2_000}

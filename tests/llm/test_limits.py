@@ -8,11 +8,11 @@ import pytest
 
 from backstay.core.limits import PROFILES
 from backstay.llm.endpoint import Endpoint
+from tests.databases import Site
 from tests.engine.rig import Rig
 from tests.llm.lane_rig import Provider
 from tests.llm.queued import LANES, moving_site, submit, the_job, worker
-from tests.server.openai.desk import opened, requests
-from tests.sites import Site
+from tests.server.openai.openai_rig import opened, requests
 
 ITEM_SECONDS, JOB_SECONDS = 5_000, 90_000
 

@@ -14,9 +14,9 @@ from backstay.core.states import ItemState
 from backstay.llm.batch import CREATE_SECONDS_MAX, RUN_SECONDS, BatchHandler
 from backstay.llm.endpoint import Lane
 from backstay.llm.providers.openai.batch_api import BatchLookup, FilesAndBatches
+from tests.databases import Site
 from tests.llm.lane_rig import CHAT, MINUTES_10, LaneRig, Provider, chats, lane
 from tests.llm.test_batch_lookup import BehindClock
-from tests.sites import Site
 
 LOOK = "GET /files/*"
 

@@ -21,11 +21,11 @@ from backstay.llm.provider import Channel
 from backstay.llm.providers import provider_named
 from backstay.llm.providers.mistral import MistralFilesAndJobs, read_job
 from backstay.llm.providers.together import TogetherFilesAndBatches
+from tests.databases import Site
 from tests.engine.rig import Rig
 from tests.llm.lane_rig import CHAT, HALF, KEY, MINUTES_10, Provider, chats
 from tests.llm.odd_servers import answer
 from tests.llm.wire_rig import wired
-from tests.sites import Site
 
 PLACES = {
     "azure": "",

@@ -16,8 +16,8 @@ from mistralai.client import Mistral
 
 from backstay.core.models import Submitted
 from backstay.llm.endpoint import Endpoint, Lane
+from tests.databases import Site
 from tests.llm.lane_rig import HALF, KEY, Arrival, LaneRig, Recorder, lane
-from tests.sites import Site
 
 pytestmark = pytest.mark.slow
 

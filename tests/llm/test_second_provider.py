@@ -16,10 +16,10 @@ from backstay.llm.endpoint import Endpoint, Lane, load_endpoint
 from backstay.llm.formats import InputOptions
 from backstay.llm.http.wire import Wire
 from backstay.llm.lane_handler import BackgroundHandler, CallHandler
+from tests.databases import Site
 from tests.engine.rig import Rig
 from tests.llm.request_files import sent
 from tests.llm.second_provider import ASK, TWO, TwoServer
-from tests.sites import Site
 
 KEY = "two-secret-0123456789"
 MINUTES_10 = 600

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.databases import Site
 from tests.llm.lane_rig import Provider
 from tests.llm.queued import moving_site, submit, worker
-from tests.sites import Site
 
 STARTS = {"call": "POST /chat/completions", "background": "POST /responses", "batch": "POST /batches"}
 BEGINS = {**STARTS, "batch": "POST /files"}  # what fails before a request is under way at the provider

@@ -20,7 +20,7 @@ from backstay.llm.shards import (
     drop_late,
     require_enough,
 )
-from tests.sites import Ticker
+from tests.databases import Ticker
 
 KEY = ShardKey("1", "m", "/v1/chat/completions")
 JOB = JobTerms(1, "ann", "seed", None, None)

@@ -13,8 +13,8 @@ from backstay.core.breaker import BreakerState
 from backstay.llm.endpoint import Endpoint, Lane, load_endpoint
 from backstay.llm.providers import provider_named
 from backstay.llm.schemas import schema_of
+from tests.databases import Site
 from tests.llm.lane_rig import CHAT, RESPONSES, LaneRig, Provider, lane
-from tests.sites import Site
 
 LANES = [(Lane.CALL, CHAT), (Lane.CALL, RESPONSES), (Lane.BACKGROUND, RESPONSES), (Lane.BATCH, CHAT)]
 SCHEMA = schema_of(

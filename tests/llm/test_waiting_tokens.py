@@ -13,7 +13,7 @@ from backstay.llm.rate_limits import (
     WAIT_SECONDS_MAX,
     WaitingLimits,
 )
-from tests.sites import Ticker
+from tests.databases import Ticker
 
 
 class Account:

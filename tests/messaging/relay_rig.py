@@ -13,8 +13,8 @@ from backstay.messaging.messages import Incoming, Topology
 from backstay.messaging.outbox_relay import OutboxRelay
 from backstay.observe.bus import Bus
 from backstay.store.store import Store
+from tests.databases import Site
 from tests.messaging.rig import QUICK, Bystander, Scene, until
-from tests.sites import Site
 
 # On a busy machine a batch takes its time, and what is taken for lost is published twice.
 PATIENT = replace(QUICK, answer_seconds=10.0, publish_seconds=30.0)

@@ -9,13 +9,13 @@ import pytest
 
 from backstay.core.ids import item_id, show_item
 from backstay.messaging.messages import Topology
+from tests.databases import Site
+from tests.messaging.command_rig import Desk, Ran
 from tests.messaging.dead_rig import REJECTED, dead_work, fill, ids, poison
-from tests.messaging.desk import Desk, Ran
 from tests.messaging.rig import until
 from tests.servers.rabbitmq import PrivateRabbitMQ
-from tests.sites import Site
-from tests.store.scene import WRONG
-from tests.store.scene import Scene as Shop
+from tests.store.store_rig import WRONG
+from tests.store.store_rig import Scene as Shop
 
 FEW, SOME, MANY, VERY_MANY = 300, 1_500, 2_500, 20_000
 GROWTH_KB_MAX = 8_000  # 2,500 padded messages in memory would be more than 20 MB, as 20,000 plain ones are

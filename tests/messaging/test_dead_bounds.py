@@ -20,11 +20,11 @@ from backstay.messaging.connection import connect_once
 from backstay.messaging.dead_queue import PREFETCH_MESSAGES
 from backstay.messaging.messages import Topology
 from backstay.messaging.queues import declare
+from tests.databases import Site
 from tests.messaging.dead_rig import dead_work, fill, ids, keep_all, replay
 from tests.messaging.rig import QUICK, Bystander, Scene, all_known, raw, ready, until, work
 from tests.messaging.test_unreadable import UNREADABLE, publish
 from tests.servers.rabbitmq import PrivateRabbitMQ
-from tests.sites import Site
 
 KEPT, DAYS = 3, 2
 MANY = PREFETCH_MESSAGES + 10  # more than a replay has in hand

@@ -9,12 +9,12 @@ from backstay.core.states import ItemState
 from backstay.messaging.dead_queue import REASONS_MAX, Choice, DeadMessages
 from backstay.messaging.messages import REASON_HEADER, Incoming, OutgoingMessage, Topology, Work, read_work
 from backstay.store.outbox import WORK
+from tests.databases import Site
 from tests.messaging.dead_rig import dead_callback, dead_work, fill, ids, poison, replay
 from tests.messaging.rig import Bystander
 from tests.servers.rabbitmq import PrivateRabbitMQ
-from tests.sites import Site
-from tests.store.scene import WRONG
-from tests.store.scene import Scene as Shop
+from tests.store.store_rig import WRONG
+from tests.store.store_rig import Scene as Shop
 
 
 class Morgue:

@@ -13,11 +13,11 @@ from backstay.messaging.outbox_relay import USER_MESSAGES, OutboxRelay, reportin
 from backstay.messaging.queues import declare
 from backstay.observe.bus import Bus
 from backstay.store.outbox import MESSAGES
+from tests.databases import Site
 from tests.messaging.rig import Bystander, Scene, ready, until
 from tests.servers.rabbitmq import PrivateRabbitMQ
-from tests.sites import Site
-from tests.store.scene import WRONG, decided
-from tests.store.scene import Scene as Office
+from tests.store.store_rig import WRONG, decided
+from tests.store.store_rig import Scene as Office
 
 HOOKS = "SELECT aggregate_id FROM outbox WHERE sink = 'webhooks' AND message_type = 'item.failed'"
 PENDING = "SELECT count(*) FROM outbox WHERE status = 'pending' AND sink = 'messages'"

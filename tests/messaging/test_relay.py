@@ -11,12 +11,12 @@ from backstay.messaging.messages import Topology, Work, read_work
 from backstay.messaging.outbox_relay import BATCH_MESSAGES, report_lag
 from backstay.observe.metrics import Metrics
 from backstay.store.outbox import WEBHOOKS, WORK
+from tests.databases import Site
 from tests.messaging.relay_rig import Office
 from tests.messaging.rig import until
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.rabbitmq import PrivateRabbitMQ
-from tests.sites import Site
-from tests.store.scene import Scene as Shop
+from tests.store.store_rig import Scene as Shop
 
 MANY = 4 * BATCH_MESSAGES + 3
 

@@ -10,12 +10,12 @@ import pytest
 from backstay.messaging.messages import Topology, Work, read_work
 from backstay.store.outbox import MESSAGES, WORK
 from tests.cli.test_worker import free_port, scrape
-from tests.messaging.desk import Desk
+from tests.databases import Site
+from tests.messaging.command_rig import Desk
 from tests.messaging.rig import until
 from tests.server.receiver import receiving
 from tests.servers.rabbitmq import PrivateRabbitMQ
-from tests.sites import Site
-from tests.store.scene import Scene as Shop
+from tests.store.store_rig import Scene as Shop
 
 KEY = "a key that is at least 32 characters long"
 NO_BROKER = {"BACKSTAY_BROKER_URL": ""}

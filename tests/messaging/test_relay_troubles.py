@@ -10,11 +10,11 @@ from backstay.core.ids import item_id
 from backstay.messaging.broker_session import REPUBLISH_MS, Republishing
 from backstay.messaging.messages import WAIT_STEPS_MS, Topology, Work, read_work
 from backstay.messaging.outbox_relay import ROW_DELAY_MS, UNCONFIRMED
+from tests.databases import Site
 from tests.messaging.relay_rig import PATIENT, Office
 from tests.messaging.rig import Scene, ready, until
 from tests.servers.rabbitmq import PrivateRabbitMQ
-from tests.sites import Site
-from tests.store.scene import Scene as Shop
+from tests.store.store_rig import Scene as Shop
 
 WAITING = """'{"handler": "echo", "priority": 0, "first": 1, "count": 1, "wait_ms": 1000000000000000}'"""
 

@@ -11,10 +11,10 @@ import pytest
 from aio_pika.abc import AbstractConnection
 from aio_pika.exceptions import AMQPError
 
+from tests.databases import fresh_database
 from tests.messaging.remote_rig import KEY, MessageRemote, message_work
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.rabbitmq import PrivateRabbitMQ
-from tests.sites import fresh_database
 from tests.stories.runs import COMMAND
 from tests.stories.stage import until
 

@@ -15,7 +15,7 @@ from backstay.core.states import ItemState
 from backstay.observe import logs
 from backstay.observe.bus import Bus
 from backstay.observe.logs import LEFT_OUT, ItemLogs, place_of
-from tests.sites import START_MS, Leaping, Ticker
+from tests.databases import START_MS, Leaping, Ticker
 
 ITEM = item_id(12, 7)
 

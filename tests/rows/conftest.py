@@ -9,7 +9,7 @@ import pytest
 from backstay.practice import Practice
 from backstay.rows.options import MapOptions
 from tests.cli.practice_thread import served, variables
-from tests.sites import fresh_database
+from tests.databases import fresh_database
 
 database_url = fresh_database("sqlite", later="postgres")
 

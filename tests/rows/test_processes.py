@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.databases import fresh_database
 from tests.rows.conftest import RowSite
-from tests.sites import fresh_database
 from tests.stories.runs import SHORT_WAITS
 
 pytestmark = pytest.mark.slow

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sites import fresh_database
+from tests.databases import fresh_database
 
 database_url = fresh_database("sqlite", later="postgres")
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 
-from backstay import chunks
 from backstay.app import Backstay
+from backstay.client import chunks
 from backstay.llm.endpoint import Endpoint, Lane
 from backstay.llm.formats import InputOptions
 from backstay.llm.intake import open_source, survey
@@ -21,9 +21,9 @@ from backstay.run.run import Run
 from backstay.run.submission import Order, Submission
 from backstay.run.summary import Summary
 from backstay.run.view import View
+from tests.databases import fresh_database
 from tests.llm.request_files import batch_line
 from tests.run.results import lines_in
-from tests.sites import fresh_database
 
 database_url = fresh_database("sqlite", "postgres")
 BUDGET = 200

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from backstay import Backstay, chunks
-from backstay.client import Client
+from backstay import Backstay
+from backstay.client import Client, chunks
 from backstay.core.errors import NotAllowed, UsageError
 from backstay.core.states import JobState
 from backstay.llm import intake

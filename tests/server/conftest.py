@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.databases import fresh_database
 from tests.server.receiver import Receiver, receiving
 from tests.server.rig import Rig, rigged
-from tests.sites import fresh_database
 
 database_url = fresh_database("sqlite", later="postgres")
 

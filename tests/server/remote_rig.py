@@ -8,9 +8,9 @@ from typing import Any
 
 from backstay.core.ids import read_item
 from backstay.core.limits import Limits
+from tests.databases import Leaping, Site
 from tests.server.receiver import Receiver, Visit, receiving
 from tests.server.rig import Reply, Rig, practice_app, rigged
-from tests.sites import Leaping, Site
 from tests.stories.stage import until
 
 PUBLIC = "https://backstay.example"

@@ -11,7 +11,7 @@ import pytest
 
 from backstay import wiring
 from backstay.core.errors import DatabaseUnreachable
-from tests.server.openai.desk import requests
+from tests.server.openai.openai_rig import requests
 from tests.server.rig import Rig, rigged
 from tests.servers.postgres import PrivatePostgres
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from backstay.store.webhooks import LASTING_MS, Webhooks
-from tests.sites import START_MS, Site
+from tests.databases import START_MS, Site
 
 MANY = 100_000
 

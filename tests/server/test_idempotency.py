@@ -19,8 +19,8 @@ from backstay.server.idempotency import EffectId, EffectKey
 from backstay.server.problems import Problem
 from backstay.server.service import ServiceOptions
 from backstay.store.keys import KeptReply, KeyClaim, Role
+from tests.databases import Site
 from tests.server.rig import Rig, Visitor, served
-from tests.sites import Site
 
 
 @dataclass(slots=True)

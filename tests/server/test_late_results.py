@@ -7,8 +7,8 @@ import pytest
 
 from backstay.core.ids import read_item
 from backstay.store.keys import Role
+from tests.databases import Leaping, Site
 from tests.server.remote_rig import Remote, remote_work
-from tests.sites import Leaping, Site
 from tests.store.audit import Auditor
 
 

@@ -12,12 +12,12 @@ from backstay.core.pace import Answers
 from backstay.llm.endpoint import Endpoint
 from backstay.server.service import ServiceOptions
 from backstay.store.keys import Role
+from tests.databases import Leaping, Site
 from tests.server.operations import ROLES, Things, form_of, made_by_ada
 from tests.server.pages.reader import reader
 from tests.server.receiver import Receiver
 from tests.server.rig import Rig, rigged
 from tests.server.test_matrix import ask, in_order_of_harm
-from tests.sites import Leaping, Site
 from tests.stories.stage import until
 
 WORDS = "403: project prj-canary has no access to model secret-model"

@@ -9,13 +9,13 @@ import pytest
 from standardwebhooks import Webhook as Seal
 
 from backstay.core.events import Trouble
+from backstay.core.signing import Signer
 from backstay.handlers.outgoing import Outgoing
+from backstay.messaging.webhook_relay import LADDER_SECONDS, Relay, next_try_ms
 from backstay.observe.bus import Bus
-from backstay.signing import Signer
 from backstay.store.webhooks import EVENTS, LASTING_MS, Webhook, WebhookChange, Webhooks
-from backstay.webhooks import LADDER_SECONDS, Relay, next_try_ms
+from tests.databases import START_MS, Site
 from tests.server.receiver import Receiver, Visit
-from tests.sites import START_MS, Site
 
 SIGNER = Signer("a key that is at least 32 characters long")
 FIRST = [0, *LADDER_SECONDS]

@@ -13,7 +13,7 @@ import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from backstay.server.pages.page_request import COOKIE
-from backstay.signing import KEY_NAME
+from backstay.settings import KEY_FILE
 from backstay.store.keys import Role
 from tests.house.sources import ROOT
 from tests.server.pages.reader import Reader, reader
@@ -150,7 +150,7 @@ async def test_the_file_beside_the_data_may_hold_several_keys_and_the_page_says_
     assert len(old) == 1
     put_another_first(tmp_path)
     assert keys_in(data)[1:] == old
-    assert oct(os.stat(data / KEY_NAME).st_mode & 0o777) == "0o600"
+    assert oct(os.stat(data / KEY_FILE).st_mode & 0o777) == "0o600"
     async with rigged(sqlite_file_url, data, **given) as rig:
         assert await taken(rig, before) == set(before)
         after = await given_out(rig, receiver)
@@ -163,7 +163,7 @@ async def test_the_file_beside_the_data_may_hold_several_keys_and_the_page_says_
 
 
 def keys_in(folder: Path) -> list[str]:
-    return (folder / KEY_NAME).read_text().split()
+    return (folder / KEY_FILE).read_text().split()
 
 
 def put_another_first(folder: Path) -> None:

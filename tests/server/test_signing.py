@@ -8,7 +8,8 @@ from standardwebhooks import Webhook
 
 from backstay.clock import Clock
 from backstay.core.errors import UsageError
-from backstay.signing import KEY_LENGTH_MIN, KEY_NAME, Signer, key_beside, webhook_headers
+from backstay.core.signing import KEY_LENGTH_MIN, Signer, webhook_headers
+from backstay.settings import KEY_FILE, key_beside
 
 
 def test_processes_that_start_together_have_one_key(tmp_path: Path) -> None:
@@ -16,12 +17,12 @@ def test_processes_that_start_together_have_one_key(tmp_path: Path) -> None:
         keys = set(starting.map(key_beside, [tmp_path] * 64))
     assert len(keys) == 1
     assert len(keys.pop()) >= KEY_LENGTH_MIN
-    assert [path.name for path in tmp_path.iterdir()] == [KEY_NAME]
-    assert (tmp_path / KEY_NAME).stat().st_mode & 0o077 == 0
+    assert [path.name for path in tmp_path.iterdir()] == [KEY_FILE]
+    assert (tmp_path / KEY_FILE).stat().st_mode & 0o077 == 0
 
 
 def test_a_key_that_is_there_stays(tmp_path: Path) -> None:
-    (tmp_path / KEY_NAME).write_text("a key of before\n")
+    (tmp_path / KEY_FILE).write_text("a key of before\n")
     assert key_beside(tmp_path) == "a key of before"
 
 

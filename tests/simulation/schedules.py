@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
-from backstay import cron
-from backstay.clock import Tasks
+from backstay.clock import Tasks, cron
 from backstay.core.errors import BackstayError, DatabaseUnreachable
 from backstay.core.models import MissedPolicy, NewSchedule
 from backstay.engine.engine import Engine

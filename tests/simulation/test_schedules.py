@@ -11,13 +11,14 @@ from unittest.mock import patch
 
 import pytest
 
-from backstay import cron
+from backstay.clock import cron
 from backstay.core.models import MissedPolicy, NewSchedule
 from backstay.engine import scheduler
 from backstay.engine.scheduler import ON_TIME_MS, key_of
 from backstay.engine.tick import Tick
 from backstay.store.schedules import Firing, Schedules
 from backstay.store.store import Store
+from tests.databases import Site
 from tests.engine.rig import Rig
 from tests.simulation.ablations import altered
 from tests.simulation.schedules import (
@@ -29,7 +30,6 @@ from tests.simulation.schedules import (
     schedule_plan,
 )
 from tests.simulation.world import Failure, digest
-from tests.sites import Site
 
 SEEDS = 4
 PROBES = ("a tick ran", "fire committed, its answer lost", "frozen", "killed", "thawed")

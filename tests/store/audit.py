@@ -7,7 +7,7 @@ from backstay.core.models import ANSWERED
 from backstay.core.states import JOB_ENDED, TERMINAL, ItemState, JobState, may_follow
 from backstay.store.databases.database import Database
 from backstay.store.queries import Script
-from tests.sites import Site
+from tests.databases import Site
 
 T = TypeVar("T")
 

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.sites import Site
-from tests.store.scene import Scene
+from tests.databases import Site
+from tests.store.store_rig import Scene
 
 
 @pytest.fixture

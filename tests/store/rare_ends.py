@@ -8,7 +8,7 @@ from backstay.core.models import CannotAsk, Delivery, Failed, Flaw, Outcome, Suc
 from backstay.store.items import Want
 from backstay.store.store import Store
 from backstay.store.submissions import Chunk, NewJob
-from tests.store.scene import decided
+from tests.store.store_rig import decided
 
 LANE = "call@provider.example#1"
 BUG = Failed(Failure(ErrorCode.UNKNOWN, FailureKind.BUSINESS, "ValueError: outcome unknown"))

@@ -6,7 +6,7 @@ import backstay.store.store  # noqa: F401  (defines the records that statements 
 from backstay.core.ids import item_id, item_range
 from backstay.store.jobs import parked_at
 from backstay.store.queries import Query, queries_for
-from tests.store.crowd import FUTURE_MS, NOW_MS, PAUSED_JOB, READY_ITEMS, READY_JOB
+from tests.store.crowded_tables import FUTURE_MS, NOW_MS, PAUSED_JOB, READY_ITEMS, READY_JOB
 
 BIG = {"items", "requests", "attempts", "events", "jobs"}
 CLAIMED = 500

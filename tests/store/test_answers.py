@@ -11,8 +11,8 @@ from backstay.core.models import AnswerKey, Flaw, Succeeded
 from backstay.core.states import JobState
 from backstay.llm.endpoint import Endpoint, Lane
 from backstay.store.submissions import Chunk, Search
-from tests.sites import Site
-from tests.store.scene import OK, WRONG, Scene, new_job
+from tests.databases import Site
+from tests.store.store_rig import OK, WRONG, Scene, new_job
 
 FIRST = Endpoint("http://127.0.0.1:9/v1")
 FALLBACK = Endpoint("http://127.0.0.1:9/v1", Lane.CALL, model="other")

@@ -30,8 +30,8 @@ from backstay.core.models import (
     Succeeded,
 )
 from backstay.store.submissions import Chunk, OpenJob
-from tests.sites import Site, Ticker, sqlite_url
-from tests.store.scene import LEASE_MS, Scene, chunk, decided
+from tests.databases import Site, Ticker, sqlite_url
+from tests.store.store_rig import LEASE_MS, Scene, chunk, decided
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from backstay.store.items import Want
 from backstay.store.jobs import MoneyVerdict
 from backstay.store.store import Store
 from backstay.store.submissions import Chunk
-from tests.store.scene import LEASE_MS, Scene, decided, new_job
+from tests.store.store_rig import LEASE_MS, Scene, decided, new_job
 
 
 async def job_of(scene: Scene, items: int, cost: int | None, owner: str = "ann", handler: str = "echo") -> int:

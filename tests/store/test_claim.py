@@ -13,9 +13,9 @@ from backstay.store.databases.postgres import PostgresDatabase
 from backstay.store.items import Want
 from backstay.store.queries import Ask
 from backstay.store.store import Store
-from tests.sites import START_MS, Site
-from tests.store.scene import BROKEN, LEASE_MS, OK, RECONCILE_MS, WRONG, Scene, chunk, decided, new_job
-from tests.store.silent import opened
+from tests.databases import START_MS, Site
+from tests.store.silent_connections import opened
+from tests.store.store_rig import BROKEN, LEASE_MS, OK, RECONCILE_MS, WRONG, Scene, chunk, decided, new_job
 
 
 async def test_a_claim_gives_a_lease_a_fence_and_the_body(scene: Scene) -> None:

@@ -10,7 +10,7 @@ from backstay.core.ids import item_id
 from backstay.core.models import Claimed
 from backstay.store.items import ClaimedItems, Want
 from backstay.store.queries import SQLITE, queries_for
-from tests.store.scene import BROKEN, LEASE_MS, OK, RECONCILE_MS, Scene
+from tests.store.store_rig import BROKEN, LEASE_MS, OK, RECONCILE_MS, Scene
 
 STRANGER = 1 << 60
 

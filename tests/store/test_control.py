@@ -8,7 +8,7 @@ from backstay.core.errors import NotAllowed, NotFound
 from backstay.core.ids import item_id
 from backstay.core.states import JobState, StopReason
 from backstay.store.jobs import Jobs
-from tests.store.scene import OK, WRONG, Scene
+from tests.store.store_rig import OK, WRONG, Scene
 
 Verb = Callable[[Jobs, int, str], Awaitable[object]]
 VERBS: dict[str, Verb] = {"pause": Jobs.pause, "resume": Jobs.resume, "cancel": Jobs.cancel, "retry": Jobs.retry}

@@ -14,8 +14,8 @@ import pytest
 from backstay import wiring
 from backstay.core.errors import DatabaseUnreachable
 from backstay.store.store import Store
-from tests.sites import Site, Ticker, sqlite_url
-from tests.store.scene import chunk, new_job
+from tests.databases import Site, Ticker, sqlite_url
+from tests.store.store_rig import chunk, new_job
 
 
 @pytest.fixture

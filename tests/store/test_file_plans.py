@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from backstay.store.queries import SQLITE, Query, queries_for
-from tests.store.crowd import PAUSED_JOB, crowd_at_the_head, fill
+from tests.store.crowded_tables import PAUSED_JOB, crowd_at_the_head, fill
 from tests.store.statements import BIG, CLAIMED, PARK, PAUSE, VALUES, batch_of, statements, values_for
 
 

@@ -5,7 +5,7 @@ import pytest
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.models import Failed, Flaw, Succeeded, Usage
 from backstay.store.dead_letters import LetterFilter, ReplayRequest
-from tests.store.scene import BROKEN, OK, Scene, decided
+from tests.store.store_rig import BROKEN, OK, Scene, decided
 
 COUNTED = (Flaw.TRUNCATED, Flaw.REFUSED, Flaw.FILTERED)
 

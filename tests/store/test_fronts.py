@@ -11,9 +11,9 @@ from backstay.core.ids import item_range
 from backstay.store.databases.database import ALL_MS, HEAD_SECONDS, HEAD_SECONDS_MAX, LATE_COMMIT_MS, Database, Front
 from backstay.store.items import Want
 from backstay.store.queries import POSTGRES, SQLITE, Ask
+from tests.databases import Ticker
 from tests.simulation import fronts
-from tests.sites import Ticker
-from tests.store.scene import LEASE_MS, Scene
+from tests.store.store_rig import LEASE_MS, Scene
 
 SLOW = 0.1
 QUICK = 0.001

@@ -7,8 +7,8 @@ from backstay.core.ids import item_id
 from backstay.core.states import BatchStatus
 from backstay.store.batches import NewBatch
 from backstay.store.store import Store
-from tests.sites import Site
-from tests.store.scene import OK, Scene
+from tests.databases import Site
+from tests.store.store_rig import OK, Scene
 
 # By table: a row of those that are numbered by the database and shown to people by their number.
 ROWS = {

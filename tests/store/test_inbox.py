@@ -5,7 +5,7 @@ import pytest
 from backstay.core.callbacks import Callback, Kind
 from backstay.core.models import Running
 from backstay.store import inbox
-from tests.store.scene import LEASE_MS, OK, Scene
+from tests.store.store_rig import LEASE_MS, OK, Scene
 
 SAID = Callback(Kind.SUCCEEDED, '{"status":"succeeded","result":1}')
 

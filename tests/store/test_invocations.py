@@ -2,7 +2,7 @@
 
 from backstay.store.store import Store
 from backstay.store.workers import GRACE_MS, INVOCATIONS_KEPT_MS, RecentTicks
-from tests.sites import Site
+from tests.databases import Site
 
 HOUR_MS = 3_600_000
 

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from backstay import Backstay
+from backstay.core.signing import Signer
 from backstay.core.states import StopReason
 from backstay.handlers.outgoing import Outgoing
-from backstay.signing import Signer
+from backstay.messaging.webhook_relay import Relay
 from backstay.store.databases.item_events import CHANGES, ItemEventsDatabase
 from backstay.store.outbox import EVENT_ITEMS_MAX, MESSAGES
 from backstay.store.queries import statements
 from backstay.store.store import Store
 from backstay.store.webhooks import ITEM_EVENTS
-from backstay.webhooks import Relay
+from tests.databases import Site
 from tests.server.receiver import receiving
-from tests.sites import Site
 from tests.store.audit import AuditedDatabase
-from tests.store.scene import BROKEN, LEASE_MS, OK, TASK, WRONG, Scene, decided
+from tests.store.store_rig import BROKEN, LEASE_MS, OK, TASK, WRONG, Scene, decided
 
 # They set no other state than failed, of which `item.failed` tells.
 FAIL_ONLY = {"expire_waiting", "expire_processing", "end_submitting", "end_processing"}

@@ -12,10 +12,10 @@ from backstay.core.states import JobState
 from backstay.store.items import Want
 from backstay.store.job_counts import LargeJobs
 from backstay.store.store import Store
+from tests.databases import Leaping, Site, Ticker
 from tests.engine.rig import Rig
-from tests.sites import Leaping, Site, Ticker
 from tests.store.audit import Auditor
-from tests.store.scene import LEASE_MS, OK, RECONCILE_MS, TASK, WRONG, Scene, chunk, decided, new_job
+from tests.store.store_rig import LEASE_MS, OK, RECONCILE_MS, TASK, WRONG, Scene, chunk, decided, new_job
 
 BOTH = "SELECT succeeded, (SELECT coalesce(sum(succeeded), 0) FROM job_counts WHERE job_id = jobs.id) FROM jobs"
 

@@ -4,8 +4,8 @@ from backstay.core.models import Claimed, Skipped, Stopped
 from backstay.core.states import BatchStatus
 from backstay.store.batches import Adoptable, Adopted, NewBatch
 from backstay.store.files import NewFile
-from tests.sites import START_MS
-from tests.store.scene import BROKEN, LEASE_MS, OK, RECONCILE_MS, TASK, WRONG, Scene, decided
+from tests.databases import START_MS
+from tests.store.store_rig import BROKEN, LEASE_MS, OK, RECONCILE_MS, TASK, WRONG, Scene, decided
 
 
 async def lost_to_another(scene: Scene) -> tuple[Claimed, Claimed]:

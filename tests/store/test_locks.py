@@ -15,8 +15,8 @@ from backstay.store.databases.postgres import TRIES_MAX, PostgresDatabase
 from backstay.store.items import Want
 from backstay.store.queries import Ask
 from backstay.store.store import Store
-from tests.sites import START_MS, Site, Ticker
-from tests.store.scene import LEASE_MS, OK, WRONG, chunk, decided, new_job
+from tests.databases import START_MS, Site, Ticker
+from tests.store.store_rig import LEASE_MS, OK, WRONG, chunk, decided, new_job
 
 PATIENCE_SECONDS = 20
 

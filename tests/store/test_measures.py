@@ -2,7 +2,7 @@
 
 from backstay.store.measures import KEPT_MINUTES, MINUTE_MS, Measure, MeasureSlot, MeasureSource, ProviderSpending
 from backstay.store.store import Store
-from tests.sites import START_MS, Site
+from tests.databases import START_MS, Site
 
 NOW = START_MS // MINUTE_MS
 ECHO = MeasureSource("ada", "echo", "up")

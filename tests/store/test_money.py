@@ -13,7 +13,7 @@ from backstay.store.items import Want
 from backstay.store.job_counts import SUM_MAX
 from backstay.store.store import Store
 from backstay.store.submissions import Chunk
-from tests.store.scene import LEASE_MS, Scene, decided, new_job
+from tests.store.store_rig import LEASE_MS, Scene, decided, new_job
 
 PROVIDER = "api#1"
 

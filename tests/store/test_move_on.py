@@ -7,7 +7,7 @@ import pytest
 from backstay.core.ids import item_id
 from backstay.core.states import ItemState
 from backstay.store.sweeps import Relief
-from tests.store.scene import OK, WRONG, Scene, decided
+from tests.store.store_rig import OK, WRONG, Scene, decided
 
 TO_BACKUP = Relief("echo", "backup", "echo: the provider is on hold, and backup tries next")
 

@@ -8,8 +8,8 @@ from backstay.store.databases.postgres import PLANS
 from backstay.store.queries import POSTGRES, queries_for
 from backstay.wiring import open_store
 from tests.servers.postgres import RunningPostgres
-from tests.store.scene import chunk, new_job
 from tests.store.statements import VALUES
+from tests.store.store_rig import chunk, new_job
 from tests.store.test_plans import Crowded, nodes
 
 ITEMS = 20_000

@@ -12,7 +12,7 @@ from backstay.store import outbox, webhooks
 from backstay.store.dead_letters import LetterFilter, ReplayRequest
 from backstay.store.outbox import HINT_AGE_MS, HINT_ITEMS_MAX, PUBLISHED_AGE_MS, WORK, Lag, Message
 from backstay.store.webhooks import DeliveryResult
-from tests.store.scene import BROKEN, OK, WRONG, Scene, chunk, decided, new_job
+from tests.store.store_rig import BROKEN, OK, WRONG, Scene, chunk, decided, new_job
 
 LEASE_MS = 30_000
 ALL = 1_000

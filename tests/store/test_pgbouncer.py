@@ -13,7 +13,15 @@ from backstay import Backstay
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.pgbouncer import PrivatePgBouncer
 from tests.servers.postgres import RunningPostgres
-from tests.store.silent import expect_silence, look_soon, looks, opened, table_locked, wait_for_the_lock, write
+from tests.store.silent_connections import (
+    expect_silence,
+    look_soon,
+    looks,
+    opened,
+    table_locked,
+    wait_for_the_lock,
+    write,
+)
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ import pytest
 from backstay.core.ids import POSITION_BITS
 from backstay.store.queries import POSTGRES, Query, queries_for
 from tests.servers.postgres import RunningPostgres
-from tests.store.crowd import PAUSED_JOB, READY_JOB, crowd_at_the_head, fill
+from tests.store.crowded_tables import PAUSED_JOB, READY_JOB, crowd_at_the_head, fill
 from tests.store.statements import BIG, CLAIMED, PARK, PAUSE, VALUES, batch_of, statements, values_for
 
 

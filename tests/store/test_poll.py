@@ -2,7 +2,7 @@
 
 from backstay.core.models import Failed, NeverArrived, Running
 from backstay.core.states import ItemState, StopReason
-from tests.store.scene import BROKEN, LEASE_MS, OK, RECONCILE_MS, WRONG, Scene
+from tests.store.store_rig import BROKEN, LEASE_MS, OK, RECONCILE_MS, WRONG, Scene
 
 
 async def polled(scene: Scene, account: str | None = "account-1", items: int = 10, worker: str = "w1") -> list[int]:

@@ -3,8 +3,8 @@
 import asyncio
 
 from backstay.core.breaker import BreakerPolicy, BreakerState, Call
-from tests.sites import START_MS
-from tests.store.scene import Scene
+from tests.databases import START_MS
+from tests.store.store_rig import Scene
 
 POLICY = BreakerPolicy(calls_min=4, window_calls=10, open_ms=30_000, probes_max=2)
 

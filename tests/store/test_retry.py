@@ -15,7 +15,7 @@ from backstay.store import jobs
 from backstay.store.items import Want, claim_items
 from backstay.store.queries import Script
 from backstay.store.settle import settle
-from tests.store.scene import LEASE_MS, OK, RECONCILE_MS, WRONG, Scene, decided
+from tests.store.store_rig import LEASE_MS, OK, RECONCILE_MS, WRONG, Scene, decided
 
 UNKNOWN = Failed(Failure(ErrorCode.UNKNOWN, FailureKind.BUSINESS, "outcome unknown"))
 TIMED_OUT = Failed(Failure(ErrorCode.GW_TIMEOUT, FailureKind.INFRASTRUCTURE, "no answer"))

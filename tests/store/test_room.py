@@ -1,7 +1,7 @@
 """A worker's room is shared by its handlers, and none of it is kept for a handler that has nothing to do."""
 
 from backstay.store.items import Want
-from tests.store.scene import Scene
+from tests.store.store_rig import Scene
 
 LEASE_MS = 60_000
 

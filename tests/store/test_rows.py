@@ -25,7 +25,7 @@ from backstay.store.queries import (
     render,
     statements,
 )
-from tests.sites import Site
+from tests.databases import Site
 
 STORE = Path(backstay.store.__file__).parent
 POSITIONAL = re.compile(r"\brow\[-?\d|\]\[-?\d|[A-Za-z]\(\*row\b|\b_make\(")

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from backstay import cron
+from backstay.clock import cron
 from backstay.core.errors import NotAllowed, NotFound, UsageError
 from backstay.core.models import MissedPolicy, NewSchedule
 from backstay.store.queries import SQLITE, queries_for
 from backstay.store.schedules import DueSchedule, Firing
-from tests.sites import Site
-from tests.store.scene import Scene, chunk, new_job
+from tests.databases import Site
+from tests.store.store_rig import Scene, chunk, new_job
 
 EVERY_FIVE = NewSchedule("report", "echo", "*/5 * * * *", "Europe/Berlin")
 HANDLERS = ["echo"]

@@ -12,7 +12,7 @@ from backstay.store.databases import postgres as postgres_module
 from backstay.store.databases.database import postgres_url
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.postgres import RunningPostgres, free_port
-from tests.store.silent import opened
+from tests.store.silent_connections import opened
 
 
 def several(*urls: str) -> str:

@@ -12,7 +12,7 @@ from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.ids import item_id
 from backstay.core.models import Attempt, Claimed, Failed, HandedBack, Outcome, Running, Settlement, Skipped, Stopped
 from backstay.core.states import TERMINAL, TRANSITIONS, ItemState, JobState, StopReason
-from tests.store.scene import BROKEN, LEASE_MS, OK, TASK, WRONG, Scene, decided
+from tests.store.store_rig import BROKEN, LEASE_MS, OK, TASK, WRONG, Scene, decided
 
 
 async def item_in(scene: Scene, state: ItemState, handler: str = "echo") -> Claimed:

@@ -14,8 +14,7 @@ from backstay.store.queries import one
 from backstay.store.store import Store
 from tests.messaging.rig import until
 from tests.servers.fault_proxy import FaultProxy
-from tests.store.scene import LEASE_MS, RECONCILE_MS, chunk, new_job
-from tests.store.silent import (
+from tests.store.silent_connections import (
     SOON_SECONDS,
     expect_silence,
     look_soon,
@@ -25,6 +24,7 @@ from tests.store.silent import (
     wait_for_the_lock,
     write,
 )
+from tests.store.store_rig import LEASE_MS, RECONCILE_MS, chunk, new_job
 
 COMMAND_SECONDS = 1.0
 BIG_ITEMS, BIG_CHARACTERS = 100, 100_000

@@ -8,8 +8,8 @@ from backstay.core.errors import IdempotencyConflict, NotAllowed, UsageError
 from backstay.core.ids import POSITIONS_MAX, item_id
 from backstay.core.states import JobState
 from backstay.store.submissions import Chunk, check_same
-from tests.sites import START_MS
-from tests.store.scene import OK, Scene, chunk, new_job
+from tests.databases import START_MS
+from tests.store.store_rig import OK, Scene, chunk, new_job
 
 
 async def test_a_job_and_its_first_items_come_in_together(scene: Scene) -> None:

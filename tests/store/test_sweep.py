@@ -12,7 +12,7 @@ from backstay.core.states import ItemState, JobState, StopReason
 from backstay.store import sweeps
 from backstay.store.queries import statements
 from backstay.store.submissions import Chunk
-from tests.store.scene import BROKEN, HOURS_48_MS, LEASE_MS, OK, TASK, Scene, decided, new_job
+from tests.store.store_rig import BROKEN, HOURS_48_MS, LEASE_MS, OK, TASK, Scene, decided, new_job
 
 
 async def in_state(scene: Scene, state: ItemState, **options: Any) -> int:

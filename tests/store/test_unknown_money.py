@@ -7,7 +7,7 @@ import pytest
 from backstay.core.errors import NotAllowed, NotFound, UsageError
 from backstay.core.models import CannotAsk, Delivery
 from backstay.store.jobs import MoneyVerdict
-from tests.store.scene import Scene
+from tests.store.store_rig import Scene
 from tests.store.test_money import PROVIDER, money, paced, priced_job, success
 
 

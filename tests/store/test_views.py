@@ -10,8 +10,8 @@ from backstay.store import dead_letters, results
 from backstay.store.dead_letters import LetterFilter
 from backstay.store.item_views import ItemFilter, timeline
 from backstay.store.store import Store
-from tests.sites import Site
-from tests.store.scene import BROKEN, OK, TASK, WRONG, Scene
+from tests.databases import Site
+from tests.store.store_rig import BROKEN, OK, TASK, WRONG, Scene
 
 
 async def test_another_owners_job_items_and_results_are_not_found(scene: Scene) -> None:

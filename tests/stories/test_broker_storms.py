@@ -11,11 +11,11 @@ import pytest
 from backstay import Job, Result
 from backstay.core.errors import DatabaseUnreachable
 from backstay.store.outbox import HINT_ITEMS_MAX
-from tests.sites import Leaping, Site
+from tests.databases import Leaping, Site
+from tests.stories.broker_faults import CONCURRENCY, WORKERS, Fault, Weather, servers, weather
 from tests.stories.stage import by_ref, paid_twice, until
 from tests.stories.test_kills import Seen, check_all_there
 from tests.stories.test_outages import ended
-from tests.stories.weather import CONCURRENCY, WORKERS, Fault, Weather, servers, weather
 
 pytestmark = pytest.mark.slow
 

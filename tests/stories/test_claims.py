@@ -7,7 +7,7 @@ import pytest
 
 from backstay.core.ids import item_id
 from backstay.core.models import AttemptOutcome
-from tests.sites import fresh_database
+from tests.databases import fresh_database
 from tests.stories.stage import Stage, paid_twice
 
 pytestmark = pytest.mark.slow

@@ -11,8 +11,8 @@ import pytest
 
 from backstay import Job, wiring
 from backstay.core.errors import DatabaseUnreachable
+from tests.databases import Leaping, Site
 from tests.servers.postgres_pair import PostgresPair
-from tests.sites import Leaping, Site
 from tests.store.audit import Auditor
 from tests.stories.stage import Stage, by_ref, paid_twice, until
 from tests.stories.test_broker_storms import all_ended

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.databases import Leaping, Site, fresh_database
 from tests.messaging.dead_rig import ids
 from tests.servers.rabbitmq import PrivateRabbitMQ
-from tests.sites import Leaping, Site, fresh_database
 from tests.stories.broker_stage import broker_stage
 from tests.stories.stage import until
 

@@ -18,9 +18,9 @@ import pytest
 from backstay import Backstay
 from backstay.store.job_views import JobView
 from backstay.store.keys import Role
+from tests.databases import Leaping, Site
 from tests.house.sources import ROOT
 from tests.servers.redis import PrivateRedis
-from tests.sites import Leaping, Site
 from tests.stories.balancer import balancing
 from tests.stories.runs import COMMAND, SHORT_WAITS, Provider, practice
 from tests.stories.stage import until

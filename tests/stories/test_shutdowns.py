@@ -8,7 +8,7 @@ from backstay import Job
 from backstay.core.ids import item_id
 from backstay.core.states import ItemState
 from backstay.store.item_views import ItemDetail
-from tests.sites import fresh_database
+from tests.databases import fresh_database
 from tests.stories.stage import Stage, paid_twice, terminate
 
 pytestmark = pytest.mark.slow

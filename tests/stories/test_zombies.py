@@ -15,7 +15,7 @@ from backstay.core.ids import item_id
 from backstay.store.databases.database import is_postgres
 from backstay.store.item_views import AttemptView
 from backstay.wiring import sqlite_path
-from tests.sites import fresh_database
+from tests.databases import fresh_database
 from tests.stories.app import LIMITS
 from tests.stories.stage import Stage, by_ref, paid_twice, terminate, until
 

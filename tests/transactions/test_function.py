@@ -131,7 +131,7 @@ async def test_a_key_finds_its_job_from_sql_and_from_python(shop: str, first: st
 
         job = await (python(VALUES) if first == "python" else sql(VALUES))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("backstay.chunks.CHUNK_ITEMS", 3)  # a stream of two chunks
+            patch.setattr("backstay.client.chunks.CHUNK_ITEMS", 3)  # a stream of two chunks
             assert [await sql(VALUES), await python(VALUES)] == [job, job]
             for others in OTHERS:
                 with pytest.raises(IdempotencyConflict):

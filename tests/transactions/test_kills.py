@@ -10,7 +10,7 @@ import pytest
 
 from tests.house.sources import ROOT
 from tests.transactions.conftest import rows
-from tests.transactions.victim import STOPS_AT
+from tests.transactions.killed_submitter import STOPS_AT
 
 pytestmark = pytest.mark.slow
 ORDERS = "SELECT id FROM orders ORDER BY id"
@@ -22,7 +22,7 @@ LOOSE = """
 
 def kill_at(driver: str, url: str, stops: str, line: str) -> None:
     """Starts a process, and kills it when it has said this."""
-    command = [sys.executable, "-m", "tests.transactions.victim", driver, url, stops]
+    command = [sys.executable, "-m", "tests.transactions.killed_submitter", driver, url, stops]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -9,19 +9,19 @@ import pytest
 
 from backstay.app import Backstay
 from backstay.core.errors import UsageError
+from backstay.core.signing import Signer
 from backstay.handlers.outgoing import Outgoing
 from backstay.messaging.connection import connect_once
 from backstay.messaging.messages import Incoming, Queue, Topology, message_key
 from backstay.messaging.outbox_relay import BATCH_USER_MESSAGES, relaying_all
 from backstay.messaging.queues import declare
-from backstay.signing import Signer
+from backstay.messaging.webhook_relay import Relay
 from backstay.store.outbox import MESSAGE_AGE_MS, MESSAGE_BYTES_MAX, MESSAGES, WEBHOOKS
 from backstay.store.webhooks import SPREAD_CHARACTERS, WEBHOOKS_MAX
-from backstay.webhooks import Relay
+from tests.databases import Site
 from tests.messaging.rig import Bystander, Scene, ready, until
 from tests.server.receiver import Receiver, receiving
 from tests.servers.rabbitmq import PrivateRabbitMQ
-from tests.sites import Site
 from tests.transactions.conftest import rows
 from tests.transactions.drivers import Guest, application
 

@@ -31,8 +31,8 @@ def veil_of(setup: "Setup") -> Veil:
 
 
 def _secrets(setup: "Setup") -> Iterator[str | None]:
+    from backstay.core.signing import read_keys
     from backstay.llm.providers import provider_named, provider_names
-    from backstay.signing import read_keys
 
     settings = setup.settings
     yield from (settings.secret_key, *read_keys(settings.secret_key or ""))

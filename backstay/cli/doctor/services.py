@@ -302,7 +302,7 @@ def _database_files(url: str) -> list[Path]:
 
 
 def _permissions(what: str, folder: Path) -> Iterator[Finding]:
-    from backstay.signing import KEY_NAME
+    from backstay.settings import KEY_FILE
 
     if not folder.is_dir():
         return
@@ -313,15 +313,15 @@ def _permissions(what: str, folder: Path) -> Iterator[Finding]:
         yield warn(f"{what}: every user of this machine can read {folder}", f"chmod o-rwx {folder}")
     else:
         yield ok(f"{what}: only its owner can read {folder}")
-    key = folder / KEY_NAME
+    key = folder / KEY_FILE
     if key.is_file() and stat.S_IMODE(key.stat().st_mode) & 0o077:
         yield fail(f"other users can read {key}, the secret that signs webhooks and callbacks", f"chmod 600 {key}")
 
 
 async def secret_key(setup: Setup) -> AsyncIterator[Finding]:
     """Whether all processes of a service have the same signing key."""
+    from backstay.core.signing import Signer, read_keys
     from backstay.remote.work import local_service_key
-    from backstay.signing import Signer, read_keys
     from backstay.store.databases.database import is_postgres
 
     settings = setup.settings

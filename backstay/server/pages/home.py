@@ -1,7 +1,7 @@
 """Home: notices that need attention, throughput, latency and cost, and the running jobs."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, assert_never
 
 from fastapi import APIRouter, Request, Response
 
@@ -22,14 +22,6 @@ from backstay.store.measures import MINUTE_MS, Measure, sum_measures
 from backstay.store.workers import WorkerView
 
 LATE_LOOKED: Final = 50
-ALARM_PAGES: Final = {  # the page that shows more, and its name
-    Alarm.ITEM_TIMEOUTS: ("/dead-letters?code=GW_TIMEOUT", "Dead letters"),
-    Alarm.FAILED_JOBS: ("/jobs?state=failed", "Failed jobs"),
-    Alarm.INVOCATION_ERRORS: ("/workers", "Workers"),
-    Alarm.CHAIN_DEPTH: ("/safety", "Bounds"),
-    Alarm.OUTBOX_LAG: ("/workers", "Workers"),
-    Alarm.OLD_TRANSACTION: ("/workers", "Workers"),
-}
 LINES_OF_A_KIND: Final = 5
 COUNTED_BEYOND: Final = 1_000  # dead letters above the alarm, before it says "or more"
 
@@ -111,7 +103,24 @@ def _alarm_notices(raised: Iterable[AlarmStanding]) -> Iterator[Notice]:
     """Alarms of the whole database. Dead letters are left out: each owner sees their own at once."""
     for reading in (standing.reading for standing in raised if standing.reading.alarm is not Alarm.DEAD_LETTERS):
         text = f"{reading.words}: {WORDING[reading.alarm].advice}."
-        yield Notice("bad", "warn", text, *ALARM_PAGES[reading.alarm])
+        yield Notice("bad", "warn", text, *_alarm_page(reading.alarm))
+
+
+def _alarm_page(alarm: Alarm) -> tuple[str, str]:
+    """The page that shows more, and its name."""
+    match alarm:
+        case Alarm.DEAD_LETTERS:
+            return "/dead-letters", "Dead letters"
+        case Alarm.ITEM_TIMEOUTS:
+            return "/dead-letters?code=GW_TIMEOUT", "Dead letters"
+        case Alarm.FAILED_JOBS:
+            return "/jobs?state=failed", "Failed jobs"
+        case Alarm.CHAIN_DEPTH:
+            return "/safety", "Bounds"
+        case Alarm.INVOCATION_ERRORS | Alarm.OUTBOX_LAG | Alarm.OLD_TRANSACTION:
+            return "/workers", "Workers"
+        case _:
+            assert_never(alarm)
 
 
 def _unknown_notices(items: int) -> Iterator[Notice]:

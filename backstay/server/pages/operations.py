@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from fastapi import APIRouter, Request, Response
 
 from backstay.app import run_now
+from backstay.clock.cron import show_local
 from backstay.core.breaker import Breaker, BreakerState
 from backstay.core.display import show_money, show_seconds
 from backstay.core.errors import UsageError
@@ -24,7 +25,6 @@ from backstay.core.limits import PROFILES, Bounds, Limits, bounds
 from backstay.core.models import NAME_CHARACTERS_MAX
 from backstay.core.money import Budget
 from backstay.core.pace import Pace
-from backstay.cron import show_local
 from backstay.server.api.operations import known_breakers, known_provider
 from backstay.server.auth import operates, require_operator
 from backstay.server.pages import layout

@@ -10,11 +10,11 @@ from fastapi import Request, Response
 from backstay.clock import new_id
 from backstay.core.errors import ErrorCode
 from backstay.core.models import Flaw
+from backstay.core.signing import Signer
 from backstay.server.auth import Principal, is_from_this_machine
 from backstay.server.problems import Problem
 from backstay.server.request_limits import whole_bytes
 from backstay.server.service import Service, service_of
-from backstay.signing import Signer
 from backstay.store.keys import Role
 
 COOKIE: Final = "backstay_session"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.openai.desk import Desk, opened
+from tests.server.openai.openai_rig import Desk, opened
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.server.openai.desk import CHAT, Desk, line, requests
+from tests.server.openai.openai_rig import CHAT, Desk, line, requests
 
 ORDER = {"input_file_id": "file-1", "endpoint": CHAT, "completion_window": "24h"}
 

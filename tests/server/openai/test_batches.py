@@ -6,7 +6,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.server.openai.desk import CHAT, Desk, line, requests
+from tests.server.openai.openai_rig import CHAT, Desk, line, requests
 
 
 async def test_a_batch_goes_from_its_file_to_its_results(desk: Desk) -> None:

@@ -12,7 +12,7 @@ from backstay.server.openai import survey, validation
 from backstay.server.openai.shapes import content
 from backstay.server.service import Service
 from backstay.store.files import StoredFile
-from tests.server.openai.desk import Desk, line, opened, requests
+from tests.server.openai.openai_rig import Desk, line, opened, requests
 
 
 async def _names(desk: Desk, batch: Batch) -> Counter[str]:

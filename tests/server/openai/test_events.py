@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.clients import python_path
-from tests.server.openai.desk import Desk, opened, requests
+from tests.server.openai.openai_rig import Desk, opened, requests
 from tests.server.openai.test_runs import run_of
 from tests.server.receiver import Receiver
 

@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from backstay.store.keys import Role
-from tests.server.openai.desk import Desk, requests
+from tests.server.openai.openai_rig import Desk, requests
 
 
 async def test_bytes_a_handle_and_a_path_are_uploaded_alike(sqlite_desk: Desk, tmp_path: Path) -> None:

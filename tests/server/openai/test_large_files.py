@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from openai import OpenAI
 
-from tests.server.openai.desk import line
+from tests.server.openai.openai_rig import line
 from tests.server.openai.process import serving
 from tests.server.senders import MEGABYTE, Heard, endless, part, send
 

@@ -6,7 +6,7 @@ import pytest
 
 from backstay.store.keys import Role
 from tests.clients import visit
-from tests.server.openai.desk import Desk
+from tests.server.openai.openai_rig import Desk
 
 pytestmark = pytest.mark.slow
 

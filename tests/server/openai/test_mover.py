@@ -14,7 +14,7 @@ from backstay.server.openai.shapes import content
 from backstay.server.service import Service, drop_blobs
 from backstay.store.batches import NewBatch
 from backstay.store.files import StoredFile
-from tests.server.openai.desk import CHAT, Desk, line, opened, requests
+from tests.server.openai.openai_rig import CHAT, Desk, line, opened, requests
 
 
 @pytest.mark.slow

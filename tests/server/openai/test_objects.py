@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tests.server.openai.desk import Desk, line
+from tests.server.openai.openai_rig import Desk, line
 
 GOLDEN = Path(__file__).with_name("golden.json")
 _ID = re.compile(r"\b(file-|batch_)[0-9a-f]{24}")

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import openai
 import pytest
 
-from tests.server.openai.desk import CHAT, Desk, requests
+from tests.server.openai.openai_rig import CHAT, Desk, requests
 from tests.server.rig import Reply
 
 

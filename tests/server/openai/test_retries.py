@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from backstay.clock import Clock
-from tests.server.openai.desk import CHAT, Desk, opened, requests
+from tests.server.openai.openai_rig import CHAT, Desk, opened, requests
 
 RETRIES = 2
 RETRY_COUNT = "x-stainless-retry-count"

@@ -16,7 +16,7 @@ from backstay.run.run import Run
 from backstay.run.submission import Order
 from backstay.run.view import View
 from backstay.store.batches import Batches, JobsPage
-from tests.server.openai.desk import CHAT, Desk, line, opened, requests
+from tests.server.openai.openai_rig import CHAT, Desk, line, opened, requests
 
 
 class Unseen:

@@ -18,7 +18,7 @@ from backstay.llm.endpoint import Endpoint
 from backstay.practice import Faults, Practice
 from backstay.run.submission import ProviderTerms
 from backstay.server.service import ServiceOptions
-from tests.server.openai.desk import Desk, line, opened, requests
+from tests.server.openai.openai_rig import Desk, line, opened, requests
 from tests.server.rig import rigged
 
 OPENAI, GROQ, ANTHROPIC = "sk-openai-0123456789", "gsk-groq-0123456789", "sk-ant-0123456789"

@@ -4,7 +4,7 @@ import openai
 import pytest
 
 from backstay.server.openai import files, validation
-from tests.server.openai.desk import CHAT, Desk, line, requests
+from tests.server.openai.openai_rig import CHAT, Desk, line, requests
 
 MIXED = "\n".join([line("one", model="practice"), line("two", model="practice-mini")]).encode()
 

@@ -7,7 +7,7 @@ import pytest
 from backstay.llm.lines import LinePart, LineRefused
 from backstay.server.openai import survey as module
 from backstay.server.openai.survey import LineCutter, Repeats, Survey, fault_of
-from tests.server.openai.desk import CHAT, line, requests
+from tests.server.openai.openai_rig import CHAT, line, requests
 
 
 def seen(content: bytes, size: int) -> Survey:

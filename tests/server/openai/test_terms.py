@@ -17,7 +17,7 @@ from backstay.server.openai import survey
 from backstay.server.openai.shapes import content
 from backstay.server.service import Service, ServiceOptions
 from backstay.store.files import StoredFile
-from tests.server.openai.desk import CHAT, Desk, line, opened, requests
+from tests.server.openai.openai_rig import CHAT, Desk, line, opened, requests
 from tests.server.pages.reader import reader
 
 BOUNDED: Any = {"model": "gpt-4o-mini", "max_completion_tokens": 5}

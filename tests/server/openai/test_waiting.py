@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from backstay.practice import Faults
-from tests.server.openai.desk import Desk, opened, requests
+from tests.server.openai.openai_rig import Desk, opened, requests
 
 WAIT_SECONDS = 20
 

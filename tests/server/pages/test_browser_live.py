@@ -9,7 +9,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Route, expect
 
 from tests.server.pages.browser import Person, person
-from tests.server.pages.morning import morning
+from tests.server.pages.sample_database import morning
 from tests.server.pages.scene import paths, staged
 from tests.server.rig import Rig
 

@@ -15,9 +15,9 @@ from backstay.observe.bus import Bus
 from backstay.settings import Settings, load
 from backstay.store.archives import Archives
 from backstay.upkeep.loop import ARCHIVE_MS, DeadLetterUpkeep, RetentionBounds, bounds_of
-from tests.letters.desk import DAY_MS, WIDE, Desk, ids
-from tests.sites import Site
-from tests.store.scene import WRONG, Scene
+from tests.databases import Site
+from tests.store.store_rig import WRONG, Scene
+from tests.upkeep.upkeep_rig import DAY_MS, WIDE, Desk, ids
 
 HOUR = 3_600
 

@@ -9,8 +9,8 @@ import pytest
 from backstay.core.ids import item_id
 from backstay.core.models import Flaw
 from backstay.store.dead_letters import LetterFilter, ReplayRequest
-from tests.letters.desk import DAY_MS, Desk, ids
-from tests.store.scene import WRONG
+from tests.store.store_rig import WRONG
+from tests.upkeep.upkeep_rig import DAY_MS, Desk, ids
 
 ALL = LetterFilter()
 EVE = ReplayRequest("eve")

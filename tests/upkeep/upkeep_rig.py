@@ -9,7 +9,7 @@ from backstay.store.dead_letters import LetterFilter
 from backstay.store.store import Store
 from backstay.upkeep.archivist import Archivist
 from backstay.upkeep.loop import Retention, RetentionBounds
-from tests.store.scene import BROKEN, WRONG, Scene, decided
+from tests.store.store_rig import BROKEN, WRONG, Scene, decided
 
 DAY_MS = 86_400_000
 WIDE = RetentionBounds(7 * DAY_MS, 10_000, 1 << 30)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from backstay.artifacts import Artifacts, artifacts_at
-from tests.letters.desk import Desk
-from tests.sites import Site
-from tests.store.scene import Scene
+from tests.databases import Site
+from tests.store.store_rig import Scene
+from tests.upkeep.upkeep_rig import Desk
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypedDict, TypeGuard, Unpack
 
-from backstay.chunks import BODY_CHARACTERS_MAX as BODY_CHARACTERS_MAX
-from backstay.chunks import Items as Items
-from backstay.chunks import chunks_of, encode_list, first_chunk, is_key, unique_key
+from backstay.client.chunks import BODY_CHARACTERS_MAX as BODY_CHARACTERS_MAX
+from backstay.client.chunks import Items as Items
+from backstay.client.chunks import chunks_of, encode_list, first_chunk, is_key, unique_key
 from backstay.clock import Clock, new_incarnation
 from backstay.core.errors import NotAllowed, NotFound, UsageError, WaitTimeout
 from backstay.core.events import Event, ItemsStopped, ItemsSubmitted, JobEnded

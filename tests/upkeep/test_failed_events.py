@@ -11,18 +11,18 @@ from backstay.core.events import Event, Trouble
 from backstay.core.failures import ErrorCode, Failure, FailureKind
 from backstay.core.ids import show_item
 from backstay.core.models import Failed
+from backstay.core.signing import Signer
 from backstay.handlers.outgoing import Outgoing
+from backstay.messaging.webhook_relay import Relay
 from backstay.observe.bus import Bus
-from backstay.signing import Signer
 from backstay.store.outbox import EVENT_ITEMS_MAX, MESSAGE_AGE_MS, MESSAGES, NOTICE_WAIT_MS, NOTICES_TOLD
 from backstay.store.store import Store
 from backstay.store.submissions import Chunk
 from backstay.store.webhooks import EVENTS
-from backstay.webhooks import Relay
-from tests.letters.desk import Desk
+from tests.databases import Site
 from tests.server.receiver import Receiver, receiving
-from tests.sites import Site
-from tests.store.scene import BROKEN, OK, TASK, WRONG, Scene, decided, new_job
+from tests.store.store_rig import BROKEN, OK, TASK, WRONG, Scene, decided, new_job
+from tests.upkeep.upkeep_rig import Desk
 
 FAILED = ("item.failed",)
 WAIT = NOTICE_WAIT_MS / 1000

@@ -13,7 +13,7 @@ from backstay.store.databases.postgres import PostgresDatabase
 from backstay.store.store import Store
 from tests.messaging.rig import until
 from tests.servers.fault_proxy import FaultProxy
-from tests.store.scene import chunk, new_job
+from tests.store.store_rig import chunk, new_job
 
 SOON_SECONDS = 10.0
 

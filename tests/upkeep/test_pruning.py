@@ -19,8 +19,8 @@ from backstay.store.jobs import Pruning
 from backstay.upkeep import loop
 from backstay.upkeep.archivist import ORPHAN_MS, zstd
 from backstay.upkeep.loop import HELD, JobUpkeep, PrunedJob, Pruner, PruneRules
-from tests.letters.desk import DAY_MS, Desk
-from tests.store.scene import OK
+from tests.store.store_rig import OK
+from tests.upkeep.upkeep_rig import DAY_MS, Desk
 
 DAY = DAY_MS / 1000
 TABLES = ("jobs", "items", "requests", "attempts", "events", "inbox", "copies", "item_keys")

@@ -1,4 +1,4 @@
-"""Archives every dead letter of a database and is killed at the worst moment: dying.py URL PLACE before|after"""
+"""Archives all dead letters of a database and is killed midway: killed_archivist.py URL PLACE before|after"""
 
 import asyncio
 import os

@@ -10,16 +10,16 @@ import pytest
 
 from backstay.artifacts import artifacts_at
 from backstay.core.ids import show_item
+from backstay.core.signing import Signer
 from backstay.handlers.outgoing import Outgoing
+from backstay.messaging.webhook_relay import Relay
 from backstay.observe.bus import Bus
-from backstay.signing import Signer
-from backstay.webhooks import Relay
+from tests.databases import Site
 from tests.house.sources import ROOT
-from tests.letters.desk import Desk
 from tests.server.receiver import receiving
-from tests.sites import Site
-from tests.store.scene import OK, WRONG, Scene, chunk, new_job
+from tests.store.store_rig import OK, WRONG, Scene, chunk, new_job
 from tests.stories.stage import until
+from tests.upkeep.upkeep_rig import Desk
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ async def test_a_killed_archivist_loses_nothing(leaping_site: Site, place: str, 
         await leaping_site.advance(0)
         await desk.fail(5)
         before = await desk.bodies()
-        command = [sys.executable, "-m", "tests.letters.dying", leaping_site.url, place, moment]
+        command = [sys.executable, "-m", "tests.upkeep.killed_archivist", leaping_site.url, place, moment]
         died = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, timeout=SECONDS_MAX, capture_output=True)
         assert died.returncode == -9, died.stderr
         assert len(await desk.blobs()) == 1
@@ -64,7 +64,7 @@ async def test_a_killed_relay_loses_no_failed_item_and_invents_none(leaping_site
         await leaping_site.advance(0)
         jobs = [await scene.ended(WRONG, items, owner=owner) for items, owner in ((7, "ann"), (3, "bob"))]
         await scene.ended(OK, 5)
-        command = [sys.executable, "-m", "tests.letters.dying_relay", leaping_site.url, receiver.place, moment]
+        command = [sys.executable, "-m", "tests.upkeep.killed_relay", leaping_site.url, receiver.place, moment]
         died = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, timeout=SECONDS_MAX, capture_output=True)
         assert died.returncode == -9, died.stderr
         before = len(receiver.visits)
@@ -92,7 +92,7 @@ async def test_a_worker_that_is_killed_while_items_fail_leaves_no_dead_letter_un
     store = await leaping_site.open_store()
     await store.webhooks.add("wh_1", "local", "https://example.com", ("item.failed",))
     opened = await store.submissions.open(new_job(handler="fails", owner="local"), chunk(0, 400, True))
-    command = [sys.executable, "-m", "tests.letters.failing_worker", leaping_site.url]
+    command = [sys.executable, "-m", "tests.upkeep.failing_worker", leaping_site.url]
     for least in (1, 100, 200, 400):
         worker = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
 

@@ -1,4 +1,4 @@
-"""Tells of failed items and is killed at the worst moment: dying_relay.py URL PLACE untold|told|sent"""
+"""Tells of failed items and is killed at the worst moment: killed_relay.py URL PLACE untold|told|sent"""
 
 import asyncio
 import os
@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 from backstay import wiring
 from backstay.clock import Clock
+from backstay.core.signing import Signer
 from backstay.handlers.outgoing import Outgoing
+from backstay.messaging.webhook_relay import Relay
 from backstay.observe.bus import Bus
-from backstay.signing import Signer
 from backstay.store import outbox
 from backstay.store.queries import Script
 from backstay.store.webhooks import DeliveryResult, DueDelivery, Webhooks
-from backstay.webhooks import Relay
 
 
 def die() -> None:

@@ -11,9 +11,9 @@ from backstay.clock import Clock, Tasks, new_id, new_random, wait_for_event
 from backstay.core.errors import BackstayError, HandlerError
 from backstay.core.events import Trouble
 from backstay.core.failures import one_line, parse_retry_after
+from backstay.core.signing import Signer, webhook_headers
 from backstay.handlers.outgoing import Outgoing, PostReply
 from backstay.observe.bus import Bus
-from backstay.signing import Signer, webhook_headers
 from backstay.store.webhooks import DeliveryResult, DueDelivery, Webhook, Webhooks, delivery_row
 
 # Waits after the first try: 5 s, 5 and 30 minutes, then hours; together a little more than three days.

@@ -17,7 +17,7 @@ from backstay.store.job_views import JobView
 from backstay.store.settle import Settled
 from backstay.store.store import Store
 from backstay.store.submissions import Chunk, NewJob, OpenJob
-from tests.sites import Site
+from tests.databases import Site
 from tests.store.audit import AuditedDatabase, Auditor
 
 LEASE_MS = 90_000

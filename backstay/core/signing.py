@@ -3,18 +3,13 @@
 import base64
 import hashlib
 import hmac
-import os
 import re
-import tempfile
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Final
 
-from backstay.clock import new_secret
 from backstay.core.errors import UsageError
 
 KEY_LENGTH_MIN: Final = 32
-KEY_NAME: Final = "secret.key"
 SECRET_PREFIX: Final = "whsec_"
 _TAG_BYTES: Final = 16
 
@@ -81,25 +76,3 @@ def webhook_headers(secrets: Iterable[str], name: str, at_ms: int, body: str) ->
         "webhook-timestamp": str(at_ms // 1000),
         "webhook-signature": " ".join(f"v1,{one}" for one in made),
     }
-
-
-def key_beside(folder: Path) -> str:
-    """The key of a service on one machine: made once, readable by nobody else. The file may hold several."""
-    path = folder / KEY_NAME
-    if not path.exists():
-        _make_key(path)
-    return path.read_text(encoding="ascii").strip()
-
-
-def _make_key(path: Path) -> None:
-    """Creates the file as a whole or not at all: another process may start now, create it as well, and read it at
-    once."""
-    handle, draft = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="ascii") as file:
-            file.write(new_secret())
-        os.link(draft, path)
-    except FileExistsError:
-        pass  # the other process's key counts
-    finally:
-        os.unlink(draft)

@@ -19,8 +19,8 @@ from backstay.store.archives import Archive, ArchiveFile, Archives, Leaving
 from backstay.store.queries import one
 from backstay.upkeep import archivist
 from backstay.upkeep.archivist import GONE, stub_of
-from tests.letters.desk import DAY_MS, Desk, ids
-from tests.store.scene import WRONG
+from tests.store.store_rig import WRONG
+from tests.upkeep.upkeep_rig import DAY_MS, Desk, ids
 
 INBOX = "SELECT item_id, owner, fence, kind, received_at, body, is_late, digest FROM inbox ORDER BY item_id, digest"
 WRITTEN_WITH_ZSTANDARD = (

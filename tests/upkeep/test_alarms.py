@@ -14,8 +14,8 @@ from backstay.settings import Settings
 from backstay.upkeep.loop import LOOK_MS, AlarmWatch
 from tests.engine.provider import HttpError, Provider
 from tests.engine.rig import Rig
-from tests.letters.desk import DAY_MS, Desk
-from tests.store.scene import WRONG
+from tests.store.store_rig import WRONG
+from tests.upkeep.upkeep_rig import DAY_MS, Desk
 
 HOUR = 3_600.0
 

@@ -56,7 +56,7 @@ class ShownEntry(NamedTuple):
 @click.argument("file", metavar="FILE", type=click.Path(allow_dash=True))
 @click.option("--find", metavar="TEXT", help="Only entries that contain this text, in any case.")
 @click.option("--failed", is_flag=True, help="Only failures; of results.jsonl, those in results.errors.jsonl.")
-@click.option("-n", "most", type=click.IntRange(1), metavar="N", help="At most so many entries.")
+@click.option("-n", "most", type=click.IntRange(1), metavar="N", help="Show at most this many entries.")
 @click.option("--list", "as_list", is_flag=True, help="One line for each entry.")
 @place_options
 @json_option

@@ -156,6 +156,6 @@ def migrate(db: str | None, as_json: bool) -> None:
     if as_json:
         output.data(output.as_json({"before": before, "after": after, "changed": before != after}))
     elif before == after:
-        output.data(f"the schema is {after} already")
+        output.data(f"the schema is already {after}")
     else:
-        output.data(f"the schema went from {before or 'nothing'} to {after}")
+        output.data(f"the schema was upgraded from {before or 'nothing'} to {after}")

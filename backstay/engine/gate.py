@@ -316,7 +316,7 @@ class Gate:
     def _running_by_handler(self) -> dict[str, int]:
         running: dict[str, int] = defaultdict(int)
         for flight in self._flights.all():
-            if flight.flying:  # an item that only waits for its commit makes no call
+            if flight.is_running:  # an item that only waits for its commit makes no call
                 running[flight.plan.handler.name] += 1
         return running
 
@@ -357,7 +357,7 @@ class Gate:
     def _under_way(self, provider: str, since_ms: int = 0) -> int:
         """How many calls of this worker to a provider, begun at that time or later, have not ended."""
         return sum(
-            flight.flying and flight.plan.handler.provider == provider and flight.item.claimed_at >= since_ms
+            flight.is_running and flight.plan.handler.provider == provider and flight.item.claimed_at >= since_ms
             for flight in self._flights.all()
         )
 

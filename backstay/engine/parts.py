@@ -195,7 +195,7 @@ class Flight:
         self.stopping = False  # its job was cancelled; a call under way may finish
 
     @property
-    def flying(self) -> bool:
+    def is_running(self) -> bool:
         return self.task is not None and not self.task.done()
 
     def stop_by(self, end: float) -> None:
@@ -246,7 +246,7 @@ class Flights:
     def shut_down(self) -> None:
         """Stops every run that is under way, and those that begin later."""
         self._shut_down = True
-        flying = [flight for flight in self.all() if flight.cut is None and flight.flying]
+        flying = [flight for flight in self.all() if flight.cut is None and flight.is_running]
         for flight in flying:
             flight.cut_off(Cut.SHUTDOWN)
         self.cut_short += len(flying)
@@ -255,12 +255,14 @@ class Flights:
         """The leases to extend. A run that ignores its cancellation for too long is left out: another worker takes its
         item over."""
         flying = [
-            lease for lease, flight in list(self._held.items()) if now < flight.ends + DEAF_SECONDS or not flight.flying
+            lease
+            for lease, flight in list(self._held.items())
+            if now < flight.ends + DEAF_SECONDS or not flight.is_running
         ]
         return flying + self._asked_in(ItemState.SUBMITTING)
 
     @contextmanager
-    def asking(self, items: Iterable[Claimed]) -> Iterator[None]:
+    def keep_leases(self, items: Iterable[Claimed]) -> Iterator[None]:
         """While the block runs, the leases of these items are extended: an answer may take longer than a lease."""
         asked = {(item.id, item.fence): item.state for item in items}
         self._asked.update(asked)
@@ -280,7 +282,7 @@ class Flights:
     def cut_overdue(self, now: float) -> None:
         """Cuts off the runs whose time is over. One pass over all is cheaper than a timer for each."""
         for flight in self.all():
-            if flight.ends <= now and flight.cut is None and flight.flying:
+            if flight.ends <= now and flight.cut is None and flight.is_running:
                 flight.cut_off(Cut.STOPPED if flight.stopping else Cut.TIMEOUT)
 
     def __len__(self) -> int:
@@ -306,7 +308,7 @@ def drop_lost_items(lost: set[tuple[int, int]], flights: Flights, parts: Parts) 
     Items are compared by fence too, because one that was settled during the beat may be claimed again by this same
     worker. Runs that have ended are left to the settler.
     """
-    gone = [f for f in flights.all() if (f.item.id, f.item.fence) in lost and f.cut is None and f.flying]
+    gone = [f for f in flights.all() if (f.item.id, f.item.fence) in lost and f.cut is None and f.is_running]
     for flight in gone:
         flight.cut_off(Cut.LOST)
     if gone:

@@ -70,7 +70,7 @@ class ItemQuota:
         self.looked_at = 0
 
     @property
-    def taken(self) -> int:
+    def items_used(self) -> int:
         """How many items are used, or given to handlers that may still return some."""
         return self.items_max - self._left
 
@@ -205,7 +205,7 @@ class Poller:
         look_at(len(taken.items))
         if not taken.items:
             return 0
-        with self._flights.asking(taken.items):
+        with self._flights.keep_leases(taken.items):
             started = parts.clock.monotonic()
             turn = new_call_quota(parts.limits)
             with self._note_cut_off(taken.items):

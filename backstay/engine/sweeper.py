@@ -234,7 +234,7 @@ class Sweeper:
             ref = client_ref(self._parts.plan(item).job, item)
             since_ms = 0 if item.ask_first else item.queued_at  # a retried item may have been sent earlier
             try:
-                with self._flights.asking([item]):
+                with self._flights.keep_leases([item]):
                     turn = new_call_quota(self._parts.limits)
                     answer = await ask_provider(self._parts, lambda: handler.ask(ref, since_ms), turn)
             except Exception as error:

@@ -52,7 +52,7 @@ class LookQuota:
 
     def rest(self) -> ItemQuota:
         """The quota that the look-ups and the first polls have left, for further polls."""
-        self._rest = ItemQuota(self._items_max - self.asks.taken - self.polls.taken)
+        self._rest = ItemQuota(self._items_max - self.asks.items_used - self.polls.items_used)
         return self._rest
 
     @property
@@ -60,9 +60,9 @@ class LookQuota:
         return self.polls.looked_at + self._rest.looked_at
 
     @property
-    def taken(self) -> int:
+    def items_used(self) -> int:
         """How many items are not available for new work: until the looks are over, all that they may need."""
-        taken = self.asks.taken + self.polls.taken + self._rest.taken
+        taken = self.asks.items_used + self.polls.items_used + self._rest.items_used
         return taken if self.over else self._items_max
 
 
@@ -150,7 +150,7 @@ class Tick:
             if looks.over and not last:  # until then, looked-up items may come back into the queue
                 last = True
                 engine.parts.store.items.forget_fronts()
-            room = self._limits.tick_items_max - looks.taken - claimed
+            room = self._limits.tick_items_max - looks.items_used - claimed
             won = await engine.claim_once(room)
             claimed += won
             if engine.passed_over:

@@ -31,7 +31,7 @@ SAYS_NOTHING: Final[Mapping[str, tuple[Any, ...]]] = {
 }
 NO_PENALTIES: Final[Mapping[str, tuple[Any, ...]]] = {"frequency_penalty": (0,), "presence_penalty": (0,)}
 # Why a member cannot be translated, where that helps.
-REASONS: Final[Mapping[str, str]] = {"stream": "no streams here", "store": "no stored replies"}
+REASONS: Final[Mapping[str, str]] = {"stream": "streams are not supported", "store": "replies are not stored"}
 ONE_REPLY: Final = "one reply for each request: write the line several times"
 PDF: Final = "application/pdf"
 # No other format has any of these, so they show that a request is in this one.

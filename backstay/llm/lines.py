@@ -376,7 +376,7 @@ class _ArrayBuffer:
     def end(self, number: int) -> None:
         self.skip("]")
         if self.next_character():
-            raise UsageError(f"{self._name} has more text behind its array of {number:,} elements")
+            raise UsageError(f"{self._name} has more text after its array of {number:,} elements")
 
     def _require_more(self, number: int, error: Exception | None) -> None:
         """Reads twice as much each time, so that a long element is not scanned again and again."""

@@ -183,7 +183,7 @@ def _kind_of(name: str, head: bytes) -> FileKind:
     suffix = PurePath(name).suffix.lower()
     foreign = next((what for magic, what in _FOREIGN if head.startswith(magic)), None)
     if foreign is not None:
-        raise UsageError(f"{name} is {foreign}, which is not read", hint=f"accepted are {ACCEPTED}")
+        raise UsageError(f"{name} is {foreign}, which Backstay cannot read", hint=f"accepted are {ACCEPTED}")
     if suffix in (".parquet", ".pq"):
         raise UsageError(f"{name} is not a Parquet file", hint=f"accepted are {ACCEPTED}")
     if b"\0" in head[:2]:

@@ -94,7 +94,7 @@ def express(schema: Schema, dialect: SchemaDialect) -> ExpressedSchema:
     if dialect.not_enforced:
         words = f"{what}: {dialect.provider} cannot enforce it, so the whole schema is only a hint to the model"
         return ExpressedSchema(schema, False, (*losses, words))
-    words = f"{what}: {dialect.provider} cannot say it, so the schema is written into the prompt"
+    words = f"{what}: {dialect.provider} cannot express it, so the schema is written into the prompt"
     return ExpressedSchema(None, False, (*losses, words))
 
 

@@ -53,7 +53,7 @@ class AnswerSchema:
         self.wrapped = not (isinstance(root, dict) and (kind == "object" or (kind is None and "properties" in root)))
 
     @property
-    def sent(self) -> Schema:
+    def provider_schema(self) -> Schema:
         """The schema that a provider gets: it must be one of an object, so that any other one is a member of it."""
         if not self.wrapped:
             return self.schema
@@ -243,7 +243,7 @@ class ChatAnswers:
         """Raises UsageError for a schema that the provider would refuse."""
         if self.mode is SchemaMode.JSON_SCHEMA:
             return _express(self.dialect, schema.dump())
-        words = f"{self.dialect.provider} has no schemas of its own: it is written into the prompt"
+        words = f"{self.dialect.provider} does not support schemas, so the schema is written into the prompt"
         return ExpressedSchema(None, False, (words,))
 
     def put_schema(self, url: str, fields: Mapping[str, Any], schema: AnswerSchema) -> dict[str, Any]:
@@ -288,12 +288,12 @@ class ChatAnswers:
 
 @lru_cache(maxsize=64)
 def _express(dialect: SchemaDialect, text: str) -> ExpressedSchema:
-    return express(load_schema(text).sent, dialect)
+    return express(load_schema(text).provider_schema, dialect)
 
 
 def instructions_for(schema: AnswerSchema) -> str:
     """For a provider that has no schemas."""
-    text = json.dumps(schema.sent, ensure_ascii=False)
+    text = json.dumps(schema.provider_schema, ensure_ascii=False)
     return f"Answer with one JSON object and no other text. It must fit this JSON Schema:\n{text}"
 
 

@@ -91,7 +91,7 @@ class RowPrompt:
 
     def _compile(self, prompt: Prompt) -> Callable[[int, Row], Any]:
         if callable(prompt):
-            return (prompt if isinstance(prompt, CalledOnce) else CalledOnce(prompt)).made
+            return (prompt if isinstance(prompt, CalledOnce) else CalledOnce(prompt)).value_of
         fill = self._compile_text(prompt)
         return lambda at, row: fill(row)
 
@@ -231,7 +231,7 @@ class CalledOnce:
     def __call__(self, row: dict[str, Any]) -> Any:
         return self._function(row)
 
-    def made(self, at: int, row: Row) -> Any:
+    def value_of(self, at: int, row: Row) -> Any:
         """For the row at this place, from 0."""
         with self._lock:
             if at < len(self._starts):

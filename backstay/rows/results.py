@@ -125,7 +125,7 @@ class Results(Sequence[Answer[T]], Generic[T]):
         """Answers by kinds of errors; "" are good, "reused" are good as well."""
         while self._counts is None:
             for _ in self:
-                """Whoever has read all answers has counted them."""
+                """Reading all answers counts them."""
         return self._counts
 
     def summary(self) -> MapSummary:

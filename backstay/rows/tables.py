@@ -357,7 +357,7 @@ def _check_place(plan: TablePlan, source: str, rows: int) -> None:
     except UsageError:
         same = False
     if not same:
-        raise UsageError(f"{plan.path} is there already, and is not a table of this run", hint=MOVE_AWAY)
+        raise UsageError(f"{plan.path} already exists, and is not a table of this run", hint=MOVE_AWAY)
 
 
 def _first_columns(rows: Callable[[], Iterator[tuple[int, Row | LineRefused]]]) -> list[str]:
@@ -427,7 +427,7 @@ def _entries(source: RequestSource, survey: FileSurvey) -> Iterator[_Entry]:
         if line != number:
             raise FileChanged(source.name, hint=_KEPT)
         if isinstance(parsed, ParsedRequest) and line in survey.bad_lines:
-            parsed = LineRefused("has a custom_id that another has already")
+            parsed = LineRefused("has the same custom_id as an earlier row")
         if isinstance(parsed, ParsedRequest):
             digest.add(parsed)
         yield _Entry({} if isinstance(row, LineRefused) else row, parsed)

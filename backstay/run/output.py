@@ -229,7 +229,7 @@ class ResultFiles:
     async def renew_errors(self, rows: AsyncIterable[EndedRequest]) -> None:
         """Rewrites the failures: earlier ones may run again, have succeeded, or have failed in another way."""
         with ExitStack() as replaced:
-            errors = _Pending(self._job, *_afresh(self._errors, self._in_errors, replaced))
+            errors = _Pending(self._job, *_replacement_of(self._errors, self._in_errors, replaced))
             async for ended in rows:
                 if not ended.ok and ended.position not in self._in_results:
                     errors.add(ended)
@@ -247,8 +247,8 @@ class ResultFiles:
         A stream gets those that it has not got yet, so for one in order nothing is written before.
         """
         with ExitStack() as replaced:
-            results = _Pending(self._job, *_afresh(self._results, self._in_results, replaced))
-            errors = _Pending(self._job, *_afresh(self._errors, self._in_errors, replaced))
+            results = _Pending(self._job, *_replacement_of(self._results, self._in_results, replaced))
+            errors = _Pending(self._job, *_replacement_of(self._errors, self._in_errors, replaced))
             async for ended in rows:
                 (results if ended.ok else errors).add(ended)
             results.flush()
@@ -328,7 +328,7 @@ class _Pending:
             self.positions.discard(position)
 
 
-def _afresh(sink: Sink, positions: Positions, replaced: ExitStack) -> tuple[Sink, Positions]:
+def _replacement_of(sink: Sink, positions: Positions, replaced: ExitStack) -> tuple[Sink, Positions]:
     if isinstance(sink, ResultFile):
         return replaced.enter_context(sink.replace_file()), Positions()
     return sink, positions

@@ -230,7 +230,7 @@ class ResultFile:
         head = HEAD.match(start)
         if job_id is None:
             what = f"the results of job {int(head[1])}" if head else "something"
-            raise UsageError(f"{self.path} holds {what} already, and this is a new run", hint=MOVE_AWAY)
+            raise UsageError(f"{self.path} already holds {what}, and this is a new run", hint=MOVE_AWAY)
         if head is not None and int(head[1]) != job_id:
             said = f"{self.path} holds the results of job {int(head[1])}, and this run is job {job_id}"
             raise UsageError(said, hint=MOVE_AWAY)

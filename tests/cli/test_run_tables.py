@@ -165,7 +165,7 @@ def test_the_advice_for_a_column_that_is_there_already_works(sqlite_shell: Shell
     ("out", "said"),
     [
         ("rows.csv", "rows.csv is the input itself"),
-        ("other.csv", "other.csv is there already, and is not a table of this run"),
+        ("other.csv", "other.csv already exists, and is not a table of this run"),
         ("folder.csv", "folder.csv is a folder"),
         ("nowhere/out.csv", "nowhere/out.csv cannot be written: No such file or directory"),
         ("out.txt", "out.txt has a place for one column"),

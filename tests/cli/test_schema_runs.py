@@ -165,7 +165,7 @@ def test_plan_lists_what_gets_lost_and_counts_every_time_that_may_be_asked(lines
     file = prompts(lines, "gpt-4o-mini", max_tokens=100)
     ran = lines("plan", file, "--format", "prompts", "--schema", "word.json", "--fallback", "groq:llama-3.1-8b-instant")
     assert "the schema at openai: word: maxLength becomes a part of the description" in ran.err
-    assert "the schema at groq: groq has no schemas of its own" in ran.err
+    assert "the schema at groq: groq does not support schemas" in ran.err
     plain, once, more = (
         lines("plan", file, "--format", "prompts", "--schema", "word.json", "--reasks", n, "--json").json
         for n in (0, 1, 3)

@@ -135,7 +135,7 @@ def test_its_commands_do_the_work_together_and_end_when_they_are_told(
         "BACKSTAY_DATA": f"s3://{BUCKET}/files",
     }
     machine, names = Machine(tmp_path, places), ("worker", "worker2", "relay", "server")
-    assert "the schema went from nothing to" in machine.run("migrate")
+    assert "the schema was upgraded from nothing to" in machine.run("migrate")
     with ExitStack() as stack:
         running = [stack.enter_context(machine.start(name)) for name in names]
         for name in names:

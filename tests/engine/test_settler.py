@@ -267,7 +267,7 @@ async def test_an_old_runs_answer_does_not_end_the_newer_run_of_the_same_worker(
             "UPDATE items SET state = 'queued', fence = fence + 1, leased_by = NULL, lease_expires_at = NULL"
         )
         await rig.until(lambda: provider.calls == 2)
-        await rig.until(lambda: not old.flying)
+        await rig.until(lambda: not old.is_running)
         assert [flight.item.fence for flight in worker.engine.flights.all()] == [old.item.fence + 2]
         provider.script = [HttpError(400)]
         provider.gate.set()

@@ -79,7 +79,8 @@ def test_a_printed_program_runs_as_it_stands(program: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("page", PAGES)
 def test_every_page_has_its_programs_found(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    assert len(programs(text)) == text.count("```python") > 0
+    titled = text.count("```python title=")  # an example, which another test runs
+    assert len(programs(text)) == text.count("```python") - titled > 0
 
 
 def test_the_library_page_names_what_there_is() -> None:

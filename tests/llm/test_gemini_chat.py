@@ -106,7 +106,7 @@ def test_an_older_model_is_told_how_many_tokens_it_may_think() -> None:
         ({"logit_bias": {"1": 2}}, "has logit_bias"),
         ({"modalities": ["text", "audio"]}, "has modalities"),
         ({"store": True}, "has store true"),
-        ({"stream": True}, "has stream true: no streams here"),
+        ({"stream": True}, "has stream true: streams are not supported"),
         ({"metadata": {"a": "b"}}, "has metadata"),
         ({"user": "u"}, 'has user "u": that is not in the format of Gemini'),
         ({"parallel_tool_calls": False}, "has parallel_tool_calls false"),

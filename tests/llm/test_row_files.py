@@ -121,7 +121,7 @@ def test_marked_encodings_are_read(tmp_path: Path, encoding: str):
 
 
 def test_a_workbook_is_refused_in_one_line(tmp_path: Path):
-    with pytest.raises(UsageError, match="is an Excel file or a ZIP archive, which is not read") as refused:
+    with pytest.raises(UsageError, match="is an Excel file or a ZIP archive, which Backstay cannot read") as refused:
         look(written(tmp_path / "rows.csv", b"PK\x03\x04"), READING)
     assert "accepted are CSV, TSV, JSON Lines, a JSON array, Parquet" in refused.value.hint
 

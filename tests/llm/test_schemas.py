@@ -161,7 +161,7 @@ def test_free_keys_are_a_hint_at_openai_and_words_at_anthropic_and_a_schema_at_g
     assert (openai.strict, openai.schema) == (False, schema_of(Bag).schema)
     assert "counts is an object with free keys: OpenAI cannot enforce it" in openai.losses[-1]
     assert anthropic.schema is None
-    assert "Anthropic cannot say it, so the schema is written into the prompt" in anthropic.losses[-1]
+    assert "Anthropic cannot express it, so the schema is written into the prompt" in anthropic.losses[-1]
     assert gemini.schema["properties"]["counts"]["additionalProperties"] == {"type": "integer"}
     assert gemini.losses == ()
 
@@ -224,7 +224,7 @@ def test_a_provider_without_schemas_gets_json_mode_and_the_schema_in_words(provi
     assert body["response_format"] == {"type": "json_object"}
     assert [message["role"] for message in body["messages"]] == ["system", "system", "user"]
     assert "JSON Schema" in body["messages"][1]["content"]
-    assert "has no schemas of its own" in answers(provider).express(schema_of(Review)).losses[0]
+    assert "does not support schemas" in answers(provider).express(schema_of(Review)).losses[0]
 
 
 @pytest.mark.parametrize(

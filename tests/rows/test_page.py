@@ -1,4 +1,4 @@
-"""docs/map.md shows the example as it is, and the example runs as it stands."""
+"""docs/map.md and README.md show the example as it is, and the example runs as it stands."""
 
 import os
 import subprocess
@@ -13,9 +13,10 @@ from tests.rows.conftest import RowSite
 EXAMPLE = ROOT / "examples" / "map_reviews.py"
 
 
-def test_the_page_shows_the_example() -> None:
-    page = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
-    shown = page.partition('```python title="examples/map_reviews.py"\n')[2].partition("```")[0]
+@pytest.mark.parametrize("page", ["docs/map.md", "README.md"])
+def test_the_page_shows_the_example(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    shown = text.partition('```python title="examples/map_reviews.py"\n')[2].partition("```")[0]
     assert shown
     assert EXAMPLE.read_text(encoding="utf-8").endswith(shown)
 

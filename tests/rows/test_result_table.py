@@ -40,7 +40,7 @@ def test_rows_that_were_not_sent_say_why(tmp_path: Path):
         found = list(_entries(source, survey(source)))
     assert [str(entry.parsed) if isinstance(entry.parsed, Exception) else "" for entry in found] == [
         "",
-        "has a custom_id that another has already",
+        "has the same custom_id as an earlier row",
         "has 3 fields where the header has 2",
         "",
     ]

@@ -164,7 +164,7 @@ def test_what_is_no_row_is_named(source: Any, said: str):
         ("a.json", '[{"a": 1}, {"a": NaN}]', "element 2 of .* NaN is not a JSON number"),
         ("a.json", '[{"a": 1}, {"a": ]', "element 2 is not JSON"),
         ("a.json", '[{"a": 1} {"a": 2}]', "element 1 is not followed by a comma"),
-        ("a.json", '[{"a": 1}] x', "more text behind its array of 1 elements"),
+        ("a.json", '[{"a": 1}] x', "more text after its array of 1 elements"),
         ("a.json", '[{"a": 1}', "element 1 is not followed by a comma"),
         ("a.csv", "a,b\n".encode("utf-16") + b"\x00", "begins as UTF-16 and is not"),
         ("a.parquet", "a,b\n", "is not a Parquet file"),

@@ -85,7 +85,7 @@ def test_a_run_without_a_job_yet_takes_an_empty_file_only(out: Path) -> None:
         files.job_id = JOB
         files.write([good(0)])
     assert ids_in(out) == ["request-0"]
-    with pytest.raises(UsageError, match="holds the results of job 12 already, and this is a new run"):
+    with pytest.raises(UsageError, match="already holds the results of job 12, and this is a new run"):
         ResultFiles(out).open()
 
 

@@ -202,7 +202,9 @@ class World:
                 lost = await beat(parts.store, engine.flights, parts)
             except DatabaseUnreachable:
                 continue
-            if any((flight.item.id, flight.item.fence) in lost and flight.flying for flight in engine.flights.all()):
+            if any(
+                (flight.item.id, flight.item.fence) in lost and flight.is_running for flight in engine.flights.all()
+            ):
                 self.trace.reached("a lease was lost during a run")
             drop_lost_items(lost, engine.flights, parts)
 

@@ -280,12 +280,12 @@ class Sample:
         return round(sum(each.cost_micros or 0 for each in self.tried) / len(self.tried) * summary.left)
 
     def _show(self, summary: "Summary", rest: int | None) -> None:
-        from backstay.llm.bodies import object_of, prompt_text
+        from backstay.llm.chat_format import prompt_text
 
         for each in self.tried:
             cost = "" if each.cost_micros is None else f"  {show_money(each.cost_micros)}"
             output.note(f"\n{visible(each.custom_id)}{cost}")
-            output.note(_indent("> ", prompt_text(object_of(each.body)) or ""))
+            output.note(_indent("> ", prompt_text(each.url, each.body)))
             output.note(_indent("  ", each.answer if each.error is None else f"failed: {each.error}"))
         if rest is not None and summary.spent_micros is not None:
             whole = show_money(summary.spent_micros + rest)

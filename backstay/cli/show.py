@@ -161,7 +161,8 @@ def _entry_of(numbered: "NumberedRow") -> ShownEntry:
 def _result_entry(row: "Row") -> ShownEntry:
     """The entry of a line in the Batch output format."""
     from backstay.core.ids import JOB_IDS_MAX, POSITIONS_MAX, item_id
-    from backstay.llm.bodies import answer_text, dict_in
+    from backstay.llm.bodies import dict_in
+    from backstay.llm.chat_format import answer_text
     from backstay.run.result_file import HEAD
 
     response, error = dict_in(row["response"]), dict_in(row.get("error"))
@@ -218,7 +219,7 @@ class StoredRequests:
     def prompts(self, items: list[int]) -> dict[tuple[int | None, str], dict[str, str]]:
         """By item and custom_id: another database may have another job of the same number."""
         from backstay.core.ids import job_of
-        from backstay.llm.bodies import object_of, prompt_text
+        from backstay.llm.chat_format import prompt_text
         from backstay.llm.lines import unseal
 
         client = self._client
@@ -239,7 +240,7 @@ class StoredRequests:
         for stored in self._runner.run(read()):
             if stored.body.startswith('{"custom_id":'):  # an LLM request, and no other job's payload
                 request = unseal(stored.body)
-                found[stored.id, request.custom_id] = {"prompt": prompt_text(object_of(request.body)) or ""}
+                found[stored.id, request.custom_id] = {"prompt": prompt_text(request.url, request.body)}
         return found
 
 

@@ -40,6 +40,10 @@ def dict_in(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def list_in(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def text_in(value: object) -> str | None:
     """Some providers write an empty text instead of null."""
     return value if isinstance(value, str) and value else None
@@ -104,66 +108,17 @@ def utf8_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def answer_text(body: object) -> str | None:
-    """The text of a reply of chat, completions, responses, messages, Gemini or Converse. Tool calls, vectors and other
-    forms are returned as JSON; None if there is no reply."""
-    reply = dict_in(body)
-    texts = [text for part in _answer_parts(reply) if (text := _part_text(part)) is not None]
-    if texts:
-        return "".join(texts)
-    vectors = [vector for each in _list_in(reply.get("data")) if (vector := dict_in(each).get("embedding")) is not None]
-    if vectors:
-        return json.dumps(vectors[0] if len(vectors) == 1 else vectors)
-    if "choices" in reply or "candidates" in reply or "content" in reply or "output" in reply:
-        return ""
-    return None if body is None else json.dumps(body, ensure_ascii=False)
+# What a person reads
 
 
-def _answer_parts(reply: dict[str, Any]) -> list[Any]:
-    """The parts of the answer; of the first answer, if the request asks for several."""
-    for choice in map(dict_in, _list_in(reply.get("choices"))[:1]):
-        message = dict_in(choice.get("message"))
-        said = message.get("content", choice.get("text"))
-        return _list_in(said) or ([said] if said else _list_in(message.get("tool_calls")))
-    for candidate in map(dict_in, _list_in(reply.get("candidates"))[:1]):
-        return _list_in(dict_in(candidate.get("content")).get("parts"))
-    if isinstance(output := reply.get("output"), dict):
-        return _list_in(dict_in(output.get("message")).get("content"))
-    if isinstance(output, list):
-        said = [part for item in map(dict_in, output) for part in _list_in(item.get("content"))]
-        return said or [item for item in map(dict_in, output) if item.get("type") == "function_call"]
-    return _list_in(reply.get("content"))
+def question_in(messages: object, member: str = "content") -> str | None:
+    """The last message of the user, whose text or parts are in this member; None if there is none."""
+    for message in reversed(list_in(messages)):
+        if isinstance(message, dict) and message.get("role", "user") == "user":
+            said = message.get(member)
+            return said if isinstance(said, str) else "\n".join(map(_part_shown, list_in(said)))
+    return None
 
 
-def _part_text(part: object) -> str | None:
-    """Thoughts are not part of the answer."""
-    if isinstance(part, str):
-        return part
-    fields = dict_in(part)
-    if fields.get("thought") or fields.get("type") in ("thinking", "redacted_thinking", "reasoning"):
-        return None
-    for name in ("text", "refusal"):
-        if isinstance(said := fields.get(name), str):
-            return said
-    called = next((fields[name] for name in ("function", "functionCall", "toolUse") if name in fields), None)
-    if called is None and fields.get("type") in ("tool_use", "function_call"):
-        called = fields
-    return None if called is None else json.dumps(called, ensure_ascii=False)
-
-
-def _list_in(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def prompt_text(body: object) -> str | None:
-    """The question of a request, in any provider's format: the last message of the user, or the body as JSON."""
-    fields = dict_in(body)
-    for name in ("messages", "input", "contents"):
-        for message in map(dict_in, reversed(_list_in(fields.get(name)))):
-            if message.get("role", "user") != "user":
-                continue
-            said = message.get("content", message.get("parts"))
-            texts = [said] if isinstance(said, str) else [_part_text(part) or "[attachment]" for part in _list_in(said)]
-            return "\n".join(texts)
-    asked = next((fields[name] for name in ("prompt", "input") if isinstance(fields.get(name), str)), None)
-    return asked if asked is not None or body is None else json.dumps(body, ensure_ascii=False)
+def _part_shown(part: object) -> str:
+    return part if isinstance(part, str) else text_in(dict_in(part).get("text")) or "[attachment]"

@@ -1,4 +1,5 @@
-"""Translates OpenAI's chat format into another format and back: the parts that are the same for every provider.
+"""Translates OpenAI's chat format into another format and back: the parts that are the same for every provider; and the
+texts of requests and replies in any format, for people to read.
 
 A member that the other format does not have is refused by its name. Nothing is left out silently.
 """
@@ -8,9 +9,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, NoReturn, TypeGuard
 
-from backstay.llm.bodies import object_of
+from backstay.llm.bodies import dict_in, list_in, object_of
+from backstay.llm.endpoint import DEFAULT_API
 from backstay.llm.lines import LinePart, LineRefused, preview
-from backstay.llm.providers import CHAT
+from backstay.llm.providers import CHAT, chat_translations, provider_named, provider_of_url
 
 Fields = Mapping[str, Any]
 Put = Callable[[Any, dict[str, Any]], None]  # a member of a chat request, and the body that says the same
@@ -50,6 +52,10 @@ _CHAT_ONLY: Final = frozenset(
 )
 _CHAT_ROLES: Final = ("developer", "tool", "function")
 _DATA_URL: Final = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.+)", re.DOTALL)
+# Members of nearly all chat requests: with no others, a body needs no comparison with other formats.
+_USUAL: Final = frozenset(
+    ("model", "messages", "max_tokens", "temperature", "top_p", "n", "seed", "tools", "tool_choice", *_CHAT_ONLY)
+)
 
 
 def refuse(reason: str) -> NoReturn:
@@ -60,10 +66,6 @@ def is_dict(value: object) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, dict)
 
 
-def as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def is_function(tool: Any) -> bool:
     return is_dict(tool) and tool.get("type", "function") == "function" and is_dict(tool.get("function"))
 
@@ -71,8 +73,8 @@ def is_function(tool: Any) -> bool:
 def refuse_chat(fields: Fields, path: str) -> None:
     """Refuses a body in OpenAI's chat format at a path of another format, where it can only fail."""
     signs = [name for name in fields if name in _CHAT_ONLY]
-    signs += ["functions as tools"] if any(map(is_function, as_list(fields.get("tools")))) else []
-    for message in as_list(fields.get("messages")):
+    signs += ["functions as tools"] if any(map(is_function, list_in(fields.get("tools")))) else []
+    for message in list_in(fields.get("messages")):
         if is_dict(message) and ("tool_calls" in message or message.get("role") in _CHAT_ROLES):
             signs.append("tool_calls" if "tool_calls" in message else f"the role {message['role']}")
     if signs:
@@ -299,3 +301,68 @@ def usage(read: int, written: int, cached: int = 0, thought: int = 0) -> dict[st
         "prompt_tokens_details": {"cached_tokens": cached},
         "completion_tokens_details": {"reasoning_tokens": thought},
     }
+
+
+# The format of a body that is not known
+
+
+def foreign_member(fields: Fields) -> str | None:
+    """A member of a body in another format than OpenAI's chat format; None: there is none."""
+    if fields.keys() <= _USUAL:
+        return None  # the other providers need not be loaded
+    return next((name for chat in chat_translations() if (name := chat.own_member(fields)) is not None), None)
+
+
+def prompt_text(url: str, body: str) -> str:
+    """The question of a request, in the format of its path; the whole body, if it has another form."""
+    fields, owner = object_of(body), None if url == CHAT else provider_of_url(url)
+    asked = None if fields is None else provider_named(owner or DEFAULT_API).requests.question(fields)
+    return body if asked is None else asked
+
+
+def answer_text(body: object) -> str | None:
+    """The text of a reply in any provider's format. Tool calls, vectors and other forms are returned as JSON; None if
+    there is no reply."""
+    fields = dict_in(body)
+    said = _said(fields)
+    if said is None and fields:
+        chat = next((each for each in chat_translations() if each.is_reply(fields)), None)
+        said = None if chat is None else _said(chat.reply(fields))
+    return said if said is not None or body is None else json.dumps(body, ensure_ascii=False)
+
+
+def _said(reply: Fields) -> str | None:
+    """The text of a reply of OpenAI's chat, completions, responses or embeddings; None if it has another form. Of
+    several answers it is the first."""
+    if "choices" in reply:
+        return "".join(_choice_said(choice) for choice in map(dict_in, list_in(reply["choices"])[:1]))
+    if isinstance(output := reply.get("output"), list):
+        items = [item for item in output if is_dict(item)]
+        said = [part for item in items for part in list_in(item.get("content"))]
+        return _texts(said) or "\n".join(map(_as_json, (i for i in items if i.get("type") == "function_call")))
+    vectors = [each["embedding"] for each in list_in(reply.get("data")) if is_dict(each) and "embedding" in each]
+    return json.dumps(vectors[0] if len(vectors) == 1 else vectors) if vectors else None
+
+
+def _choice_said(choice: Fields) -> str:
+    """The text, and the calls of functions after it; if there is neither, why the model refused."""
+    message = dict_in(choice.get("message"))
+    said = message.get("content", choice.get("text"))
+    text = said if isinstance(said, str) else _texts(list_in(said))
+    calls = (_as_json(dict_in(call).get("function", call)) for call in list_in(message.get("tool_calls")))
+    refusal = message.get("refusal")
+    return "\n".join(filter(None, (text, *calls))) or (refusal if isinstance(refusal, str) else "")
+
+
+def _texts(parts: list[Any]) -> str:
+    """Thoughts are not part of the answer."""
+    said = (part.get("text", part.get("refusal")) if is_dict(part) else part for part in parts if not _is_thought(part))
+    return join_texts(said) or ""
+
+
+def _is_thought(part: object) -> bool:
+    return is_dict(part) and part.get("type") in ("thinking", "redacted_thinking", "reasoning")
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

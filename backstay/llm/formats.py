@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from backstay.llm.chat_format import foreign_member
 from backstay.llm.endpoint import DEFAULT_API, path_of
 from backstay.llm.fallbacks import FallbackPlace, FallbackRequest, Route, request_for
 from backstay.llm.lines import (
@@ -344,8 +345,7 @@ def _check_dialect(reading: InputOptions, provider: LlmProvider, url: str, field
     if not provider.model_prefixes or reading.base_url != provider.access.base_url:
         return
     if url == CHAT:
-        if not _NOT_CHAT.isdisjoint(fields):
-            name = min(_NOT_CHAT.intersection(fields))
+        if (name := foreign_member(fields)) is not None:
             raise LineRefused(f"has {name}, which is not in OpenAI's chat format", LinePart.BODY)
     elif (other := provider_of_url(url)) not in (None, provider.name):
         reason = f"is for {url}, which belongs to {other}; use --provider {other}, or write a chat request"
@@ -383,10 +383,6 @@ def _join(first: list[str], rest: list[str]) -> str:
     return f"{{{','.join([*first, *rest])}}}"
 
 
-# Members of Anthropic's, Gemini's and Bedrock's bodies.
-_NOT_CHAT = frozenset(
-    ("system", "stop_sequences", "contents", "generationConfig", "systemInstruction", "inferenceConfig", "toolConfig")
-)
 _MODEL_HINT = "; --model gives one"  # for all but `batch` lines, which are never changed
 _MISSING = Member("", None, 0, 0, 0)
 

@@ -151,6 +151,10 @@ class RequestForm(Protocol):
     def trace_attributes(self, base_url: str, url: str, fields: Mapping[str, Any]) -> dict[str, str | int]:
         """The attributes of a request in a trace, by OpenTelemetry's names; never its content."""
 
+    def question(self, fields: Mapping[str, Any]) -> str | None:
+        """The text that a person asked with this body, to be shown: the last message of the user; None if there is
+        none."""
+
 
 def request_attributes(
     base_url: str, operation: str, service: str, model: object, output_tokens_max: object
@@ -292,6 +296,13 @@ class ChatTranslation(Protocol):
         """The path and the body for a chat request; the default bounds a reply that the request does not. Raises
         LineRefused, with the part at fault, for what the provider's own format cannot say: nothing is dropped
         silently."""
+
+    def own_member(self, fields: Mapping[str, Any]) -> str | None:
+        """A member of a body that OpenAI's chat format does not have, and the provider's own format has; None: there is
+        none."""
+
+    def is_reply(self, fields: Mapping[str, Any]) -> bool:
+        """Whether an object looks like the body of a reply in the provider's own format, if it is not in OpenAI's."""
 
     def reply(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """A `chat.completion` from the body of a successful reply, whatever it contains."""

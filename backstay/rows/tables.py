@@ -26,7 +26,8 @@ from backstay.core.display import MICROS_PER_DOLLAR
 from backstay.core.errors import BackstayError, UsageError
 from backstay.core.ids import item_id
 from backstay.core.states import ItemState
-from backstay.llm.bodies import answer_text, object_of
+from backstay.llm.bodies import object_of
+from backstay.llm.chat_format import answer_text
 from backstay.llm.formats import ParsedRequest
 from backstay.llm.intake import Digest, FileChanged, FileSurvey, RequestSource
 from backstay.llm.lines import LineRefused, open_temporary, unseal, write_json

@@ -16,7 +16,8 @@ from backstay.core.models import ANSWER_FLAWS, Flaw
 from backstay.core.states import ItemState, JobState
 from backstay.engine.gate import FirstReplies
 from backstay.engine.worker import Worker
-from backstay.llm.bodies import answer_text, object_of
+from backstay.llm.bodies import object_of
+from backstay.llm.chat_format import answer_text
 from backstay.llm.intake import FileSurvey, RequestSource
 from backstay.llm.lanes import Lanes
 from backstay.llm.lines import unseal
@@ -335,6 +336,7 @@ class TriedRequest(NamedTuple):
     """One of the first requests, with its answer or error."""
 
     custom_id: str
+    url: str
     body: str
     answer: str | None
     error: str | None
@@ -377,5 +379,5 @@ async def read_tried(client: Client, job_id: int, first: int) -> list[TriedReque
         ok = row.state == ItemState.SUCCEEDED
         answer = answer_text((object_of(row.result or "") or {}).get("body")) if ok else None
         error = None if ok else ended.message or ended.code or "failed"
-        found.append(TriedRequest(request.custom_id, request.body, answer, error, costs.get(row.id)))
+        found.append(TriedRequest(request.custom_id, request.url, request.body, answer, error, costs.get(row.id)))
     return found

@@ -1,5 +1,6 @@
 """A file with requests for several providers is one run, and each line goes where it says."""
 
+import csv
 import json
 import os
 import sqlite3
@@ -156,6 +157,29 @@ def test_replies_are_written_as_openai_would_if_the_user_wants(
     assert results(sqlite_shell)["r1"]["choices"][0]["message"]["content"] == "n1"
     [stored] = [row for row in sqlite_shell("job", "results", ran.rows[-1]["job"]).rows if '"said"' in json.dumps(row)]
     assert "choices" not in json.dumps(stored), "what is stored is what came"
+
+
+def test_replies_and_requests_of_a_provider_with_its_own_format_are_shown_as_text(
+    sqlite_shell: Shell, two: Two, second: TwoServer
+) -> None:
+    path = file_of(sqlite_shell, "two:b", "gpt-4o-mini")
+    ran = sqlite_shell("run", path, "--try", "1", "--yes")
+    assert ran.code == 0, ran.err
+    assert "> n0\n  n0\n" in ran.err
+    row = sqlite_shell("show", "requests.results.jsonl", "--json").rows[0]
+    assert (row["prompt"], row["answer"]) == ("n0", "n0")
+    assert sqlite_shell("run", path, "--out", "table.csv").code == 0
+    with (sqlite_shell.folder / "table.csv").open(newline="") as file:
+        assert next(csv.DictReader(file))["answer"] == "n0"
+
+
+def test_a_body_in_the_format_of_a_new_provider_is_refused_at_openai_itself(
+    sqlite_shell: Shell, second: TwoServer
+) -> None:
+    body = {"model": "gpt-4o-mini", "question": "why", "messages": []}
+    path = sqlite_shell.file(json.dumps({"custom_id": "a", "method": "POST", "url": CHAT, "body": body}))
+    ran = sqlite_shell("plan", path)
+    assert (ran.code, ran.said[0]) == (2, "line 1 has question, which is not in OpenAI's chat format")
 
 
 def test_a_path_shows_its_provider(sqlite_shell: Shell, two: Two, second: TwoServer) -> None:

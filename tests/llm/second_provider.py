@@ -85,6 +85,9 @@ class TwoRequests:
     def trace_attributes(self, base_url: str, url: str, fields: Mapping[str, Any]) -> dict[str, str | int]:
         return {"gen_ai.request.model": str(fields.get("brain"))}
 
+    def question(self, fields: Mapping[str, Any]) -> str | None:
+        return str(fields["question"])
+
 
 class TwoReplies:
     def limit_hints(self, reply: ProviderReply, now_ms: int) -> LimitHints:
@@ -208,6 +211,12 @@ class TwoChat:
         if "tools" in fields:
             raise LineRefused("has tools, which two cannot use", LinePart.BODY)
         return ASK, {"brain": fields.get("model") or model, "question": fields["messages"][-1]["content"]}
+
+    def own_member(self, fields: Mapping[str, Any]) -> str | None:
+        return "question" if "question" in fields else None
+
+    def is_reply(self, fields: Mapping[str, Any]) -> bool:
+        return "said" in fields
 
     def reply(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         message = {"role": "assistant", "content": fields["said"]}

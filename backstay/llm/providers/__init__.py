@@ -12,7 +12,7 @@ from typing import Final
 
 from backstay.core.errors import UsageError
 from backstay.llm.endpoint import DEFAULT_API, Lane, parts_of
-from backstay.llm.provider import LlmProvider
+from backstay.llm.provider import ChatTranslation, LlmProvider
 
 CHAT: Final = "/v1/chat/completions"  # the path of the format that other formats are translated from
 MODELS_REMEMBERED_MAX: Final = 10_000
@@ -51,6 +51,11 @@ def provider_named(name: str) -> LlmProvider:
 def add_provider(provider: LlmProvider) -> None:
     """Makes a provider known that is not in this folder, for example one of a user's own."""
     _known[provider.name] = provider
+
+
+def chat_translations() -> list[ChatTranslation]:
+    """Of all providers that have a format of their own."""
+    return [chat for name in provider_names() if (chat := provider_named(name).chat) is not None]
 
 
 def check_base_url(base_url: str, api: str = DEFAULT_API) -> None:

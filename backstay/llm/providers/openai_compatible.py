@@ -51,6 +51,7 @@ class PresetRequests:
     with_model = staticmethod(requests.with_model)
     estimate = staticmethod(requests.estimate)
     trace_attributes = staticmethod(requests.trace_attributes)
+    question = staticmethod(requests.question)
 
     def address(self, base: SplitResult, path: str) -> URL:
         given = base.path.rstrip("/")

@@ -60,6 +60,7 @@ class VertexRequests:
     model_members = staticmethod(calls.model_members)
     with_model = staticmethod(calls.with_model)
     estimate = staticmethod(calls.estimate)
+    question = staticmethod(calls.question)
 
     @staticmethod
     def check_base(base: SplitResult) -> None:
@@ -95,6 +96,8 @@ class VertexChat:
     """As Gemini's, without its tiers: Vertex AI chooses them in another way."""
 
     is_chat = staticmethod(chat.is_chat)
+    own_member = staticmethod(chat.own_member)
+    is_reply = staticmethod(chat.is_reply)
     reply = staticmethod(chat.reply)
 
     @staticmethod

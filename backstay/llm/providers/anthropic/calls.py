@@ -15,7 +15,7 @@ from yarl import URL
 from backstay.core.errors import ErrorCode
 from backstay.core.failures import Failure, FailureKind, failure_of_status
 from backstay.core.models import Failed, Flaw, Succeeded, Usage
-from backstay.llm.bodies import BYTES_PER_TOKEN, InputSize, longest_text, utf8_length
+from backstay.llm.bodies import BYTES_PER_TOKEN, InputSize, longest_text, question_in, utf8_length
 from backstay.llm.chat_format import refuse_chat
 from backstay.llm.endpoint import Lane, refuse_path, url_below
 from backstay.llm.lines import LinePart, LineRefused, body_with_model, preview, quote_json
@@ -131,6 +131,10 @@ with_model = body_with_model
 
 def trace_attributes(base_url: str, url: str, fields: Mapping[str, Any]) -> dict[str, str | int]:
     return request_attributes(base_url, "chat", "anthropic", fields.get("model"), fields.get("max_tokens"))
+
+
+def question(fields: Mapping[str, Any]) -> str | None:
+    return question_in(fields.get("messages"))
 
 
 def estimate(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from backstay.llm.bodies import dict_in, whole_in
+from backstay.llm.bodies import dict_in, list_in, whole_in
 from backstay.llm.chat_format import (
     NO_PENALTIES,
     ONE_REPLY,
@@ -15,7 +15,6 @@ from backstay.llm.chat_format import (
     ChatMessages,
     Fields,
     Put,
-    as_list,
     choice,
     completion,
     data_in,
@@ -73,6 +72,7 @@ _CHAT_ONLY: Final = frozenset(
     )
 ) - {"stream", "metadata"}
 _OWN_ONLY: Final = frozenset(("system", "stop_sequences", "thinking", "output_config", "max_tokens", "cache_control"))
+_NEVER_IN_CHAT: Final = frozenset(("system", "stop_sequences"))  # services like OpenAI may know the others
 _CHAT_ROLES: Final = ("system", "developer", "tool", "function")
 _CHAT_PARTS: Final = ("image_url", "input_audio", "file")
 _OWN_PARTS: Final = ("image", "document", "tool_use", "tool_result", "thinking")
@@ -83,13 +83,17 @@ def is_chat(fields: Fields) -> bool:
     tools = fields.get("tools")
     if not _CHAT_ONLY.isdisjoint(fields) or (isinstance(tools, list) and any(map(is_function, tools))):
         return True
-    messages = [message for message in as_list(fields.get("messages")) if isinstance(message, dict)]
-    parts = [part.get("type") for message in messages for part in as_list(message.get("content")) if is_dict(part)]
+    messages = [message for message in list_in(fields.get("messages")) if isinstance(message, dict)]
+    parts = [part.get("type") for message in messages for part in list_in(message.get("content")) if is_dict(part)]
     if any(message.get("role") in _CHAT_ROLES or message.get("tool_calls") for message in messages):
         return True
     if any(part in _CHAT_PARTS for part in parts):
         return True
     return bool(messages) and _OWN_ONLY.isdisjoint(fields) and not any(part in _OWN_PARTS for part in parts)
+
+
+def own_member(fields: Fields) -> str | None:
+    return min(_NEVER_IN_CHAT.intersection(fields), default=None)
 
 
 def request(fields: Fields, model: str | None, output_tokens_default: int | None) -> tuple[str, dict[str, Any]]:
@@ -279,8 +283,12 @@ _TRANSLATED: Final[Mapping[str, Put]] = {
 # Replies
 
 
+def is_reply(fields: Fields) -> bool:
+    return isinstance(fields.get("content"), list)
+
+
 def reply(fields: Fields) -> dict[str, Any]:
-    blocks = [block for block in as_list(fields.get("content")) if is_dict(block)]
+    blocks = [block for block in list_in(fields.get("content")) if is_dict(block)]
     reason = fields.get("stop_reason")
     finish = _FINISH.get(reason, "stop") if isinstance(reason, str) else "stop"
     message: dict[str, Any] = {

@@ -14,7 +14,7 @@ from yarl import URL
 from backstay.core.errors import ErrorCode
 from backstay.core.failures import Failure, FailureKind, failure_of_status
 from backstay.core.models import Failed, Flaw, Succeeded, Usage
-from backstay.llm.bodies import BYTES_PER_TOKEN
+from backstay.llm.bodies import BYTES_PER_TOKEN, question_in
 from backstay.llm.chat_format import refuse_chat
 from backstay.llm.endpoint import Lane, refuse_path
 from backstay.llm.lines import LinePart, LineRefused, preview
@@ -176,6 +176,10 @@ def with_model(url: str, body: str, model: str) -> tuple[str, str]:
 
 def trace_attributes(base_url: str, url: str, fields: Mapping[str, Any]) -> dict[str, str | int]:
     return request_attributes(base_url, "chat", "aws.bedrock", model_in(url), output_bound(fields))
+
+
+def question(fields: Mapping[str, Any]) -> str | None:
+    return question_in(fields.get("messages"))
 
 
 def output_bound(fields: Mapping[str, Any]) -> int | None:

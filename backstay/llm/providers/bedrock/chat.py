@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from backstay.llm.bodies import dict_in, whole_in
+from backstay.llm.bodies import dict_in, list_in, whole_in
 from backstay.llm.chat_format import (
     NO_PENALTIES,
     ONE_REPLY,
@@ -17,7 +17,6 @@ from backstay.llm.chat_format import (
     ChatMessages,
     Fields,
     Put,
-    as_list,
     choice,
     completion,
     data_in,
@@ -63,9 +62,8 @@ _FINISH: Final = {
     "content_filtered": "content_filter",
     "refusal": "content_filter",
 }
-_OWN_ONLY: Final = frozenset(
-    ("system", "inferenceConfig", "toolConfig", "anthropic_version", "schemaVersion", "modelId", *_SAME)
-)
+_NEVER_IN_CHAT: Final = frozenset(("system", "inferenceConfig", "toolConfig"))
+_OWN_ONLY: Final = _NEVER_IN_CHAT | {"anthropic_version", "schemaVersion", "modelId", *_SAME}
 
 
 _PICTURES: Final = {
@@ -79,12 +77,16 @@ _CONFIG: Final = "inferenceConfig"
 
 def is_chat(fields: Fields) -> bool:
     """Whether a body without a url is a chat request: the parts of Converse's messages have no type."""
-    messages = [message for message in as_list(fields.get("messages")) if is_dict(message)]
+    messages = [message for message in list_in(fields.get("messages")) if is_dict(message)]
     if not messages or not _OWN_ONLY.isdisjoint(fields):
         return False
     contents = [message.get("content") for message in messages]
-    parts = [part for content in contents for part in as_list(content)]
+    parts = [part for content in contents for part in list_in(content)]
     return not parts or any(is_dict(part) and "type" in part for part in parts)
+
+
+def own_member(fields: Fields) -> str | None:
+    return min(_NEVER_IN_CHAT.intersection(fields), default=None)
 
 
 def request(fields: Fields, model: str | None, output_tokens_default: int | None) -> tuple[str, dict[str, Any]]:
@@ -268,10 +270,14 @@ _TRANSLATED: Final[Mapping[str, Put]] = {
 # Replies
 
 
+def is_reply(fields: Fields) -> bool:
+    return "message" in dict_in(fields.get("output"))
+
+
 def reply(fields: Fields) -> dict[str, Any]:
     """A reply of Converse has no id and no model of its own."""
     said = dict_in(dict_in(fields.get("output")).get("message"))
-    blocks = [block for block in as_list(said.get("content")) if is_dict(block)]
+    blocks = [block for block in list_in(said.get("content")) if is_dict(block)]
     reason = fields.get("stopReason")
     message: dict[str, Any] = {
         "role": "assistant",

@@ -18,7 +18,7 @@ from yarl import URL
 from backstay.core.errors import ErrorCode
 from backstay.core.failures import Failure, FailureKind, failure_of_status
 from backstay.core.models import Failed, Flaw, Succeeded, Usage
-from backstay.llm.bodies import BYTES_PER_TOKEN, InputSize, utf8_length
+from backstay.llm.bodies import BYTES_PER_TOKEN, InputSize, question_in, utf8_length
 from backstay.llm.endpoint import Lane, refuse_path, url_below
 from backstay.llm.lines import LinePart, LineRefused, preview, quote_json, replace_member
 from backstay.llm.provider import (
@@ -162,6 +162,10 @@ def with_model(url: str, body: str, model: str) -> tuple[str, str]:
 def trace_attributes(base_url: str, url: str, fields: Mapping[str, Any]) -> dict[str, str | int]:
     tokens = plain(plain(fields).get("generationconfig")).get("maxoutputtokens")
     return request_attributes(base_url, "generate_content", "gcp.gemini", model_of_url(url), tokens)
+
+
+def question(fields: Mapping[str, Any]) -> str | None:
+    return question_in(fields.get("contents"), "parts")
 
 
 def plain(value: object) -> dict[str, Any]:

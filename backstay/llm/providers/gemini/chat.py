@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from backstay.llm.bodies import dict_in, object_of
+from backstay.llm.bodies import dict_in, list_in, object_of
 from backstay.llm.chat_format import (
     PDF,
     REASONS,
@@ -15,7 +15,6 @@ from backstay.llm.chat_format import (
     ChatMessages,
     Fields,
     Put,
-    as_list,
     choice,
     completion,
     data_in,
@@ -53,6 +52,7 @@ _SAYS_NOTHING: Final = {**SAYS_NOTHING, "parallel_tool_calls": (True,), "service
 _REASONS: Final = {**REASONS, "parallel_tool_calls": "Gemini decides itself how many tools it calls at once"}
 _FORMAT: Final = "the format of Gemini"
 _CONFIG: Final = "generationConfig"
+_OWN_ONLY: Final = frozenset(("contents", "systemInstruction", _CONFIG))
 _LEVELS: Final = ("minimal", "low", "medium", "high")
 _BUDGETS: Final = {"none": 0, "minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576}
 _WITH_BUDGET: Final = ("gemini-2.", "gemini-flash-latest", "gemini-pro-latest")
@@ -76,6 +76,10 @@ def is_chat(fields: Fields) -> bool:
     return "messages" in fields or "model" in fields or "contents" not in fields
 
 
+def own_member(fields: Fields) -> str | None:
+    return min(_OWN_ONLY.intersection(fields), default=None)
+
+
 def request(fields: Fields, model: str | None, output_tokens_default: int | None) -> tuple[str, dict[str, Any]]:
     named = fields.get("model")
     model = named if isinstance(named, str) else model
@@ -89,7 +93,7 @@ def request(fields: Fields, model: str | None, output_tokens_default: int | None
     body |= put_members(rest, translated, _FORMAT, nothing=_SAYS_NOTHING, reasons=_REASONS)
     if output_tokens_default is not None:
         body.setdefault(_CONFIG, {}).setdefault("maxOutputTokens", output_tokens_default)
-    if any(tool["function"].get("strict") for tool in as_list(fields.get("tools"))):
+    if any(tool["function"].get("strict") for tool in list_in(fields.get("tools"))):
         calling = body.setdefault("toolConfig", {}).setdefault("functionCallingConfig", {"mode": "AUTO"})
         calling["mode"] = _STRICT if calling["mode"] == "AUTO" else calling["mode"]
     return url_of_model(model), body
@@ -282,9 +286,13 @@ _TRANSLATED: Final[Mapping[str, Put]] = {
 # Replies
 
 
+def is_reply(fields: Fields) -> bool:
+    return "candidates" in fields or "promptFeedback" in fields
+
+
 def reply(fields: Fields) -> dict[str, Any]:
     """A blocked prompt is an answer that was filtered."""
-    candidates = [each for each in as_list(fields.get("candidates"))[:_CANDIDATES_MAX] if is_dict(each)]
+    candidates = [each for each in list_in(fields.get("candidates"))[:_CANDIDATES_MAX] if is_dict(each)]
     choices = [_choice(number, each) for number, each in enumerate(candidates)]
     if not choices:
         why = dict_in(fields.get("promptFeedback")).get("blockReason")
@@ -296,7 +304,7 @@ def reply(fields: Fields) -> dict[str, Any]:
 
 def _choice(number: int, candidate: Fields) -> dict[str, Any]:
     content, reason = dict_in(candidate.get("content")), candidate.get("finishReason")
-    parts = [part for part in as_list(content.get("parts")) if is_dict(part)]
+    parts = [part for part in list_in(content.get("parts")) if is_dict(part)]
     message: dict[str, Any] = {
         "role": "assistant",
         "content": join_texts(part.get("text") for part in parts if not part.get("thought")),

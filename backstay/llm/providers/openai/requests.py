@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 from yarl import URL
 
 from backstay.core.errors import ErrorCode, Permanent
-from backstay.llm.bodies import BYTES_PER_TOKEN, InputSize, longest_text, utf8_length
+from backstay.llm.bodies import BYTES_PER_TOKEN, InputSize, longest_text, question_in, utf8_length
 from backstay.llm.endpoint import Lane, refuse_path, url_below
 from backstay.llm.lines import LinePart, LineRefused, Member, body_with_model, members, quote_json
 from backstay.llm.provider import OUTPUT_TOKENS_EXPECTED, ProviderAccess, TokenEstimate, request_attributes
@@ -293,6 +293,11 @@ def trace_attributes(base_url: str, url: str, fields: Mapping[str, Any]) -> dict
     operation = _OPERATIONS.get(url, url.rpartition("/")[2])
     service = _SERVICES.get(host, host)
     return request_attributes(base_url, operation, service, fields.get("model"), fields.get("max_tokens"))
+
+
+def question(fields: Mapping[str, Any]) -> str | None:
+    asked = fields.get("messages", fields.get("input", fields.get("prompt")))
+    return asked if isinstance(asked, str) else question_in(asked)
 
 
 def add_reference(body: str, ref: str, added: Mapping[str, str]) -> tuple[str, bool]:

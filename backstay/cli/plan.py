@@ -28,7 +28,7 @@ from backstay.cli.show import unknown_requests
 from backstay.core.display import show_money, show_seconds
 from backstay.core.errors import UsageError
 from backstay.llm.repeated_requests import show_known
-from backstay.run.options import ALWAYS, CHEAPEST, Destination, reasks_of
+from backstay.run.options import ALWAYS, CHEAPEST, Destination, reasks_of, too_few_for_batches
 
 if TYPE_CHECKING:
     from backstay.core.limits import Limits
@@ -155,7 +155,8 @@ def _estimate(file: str, wanted: RequestOptions, provider: str, lane: str, given
         return {**row, "note": reason}
     longest = _pace(given, lane == "batch").longest(total)
     seconds = BATCH_SECONDS if lane == "batch" else None if longest is None else longest[1]
-    note = "" if total.expected_micros is not None else "no price is known; give --price"
+    few = too_few_for_batches(surveyed) if lane == "batch" else ()
+    note = few[0].words if few else "" if total.expected_micros is not None else "no price is known; give --price"
     costs = {"expected_micros": total.expected_micros, "worst_micros": total.worst_micros}
     return {**row, **costs, "seconds": seconds, "note": note}
 
@@ -210,6 +211,8 @@ def _plan(file: str, wanted: RequestOptions, destination: Destination, given: di
             for api, lost in losses.items():
                 for each in lost:
                     output.note(f"the schema at {api}: {each}")
+    for few in too_few_for_batches(surveyed) if batched else ():
+        output.note(f"{few.words}: {'they are called' if lane == CHEAPEST else 'use --lane call'}")
     _tell_too_long(pace, forecast.total, limits)
     tell_bad_lines(surveyed, wanted.skip_bad_lines)
 

@@ -142,6 +142,7 @@ def _run_file(
         terms = terms.fit(surveyed)
         order = terms.order(surveyed.routes, **more)
         require_fallbacks(order, terms)
+        require_enough(order)
         commands = terms.destination.key_commands(order.endpoint.api)
 
         def send(order: "Order") -> "Summary":
@@ -150,6 +151,13 @@ def _run_file(
             return database_choice.run(_go(app, order, source, surveyed, as_json))
 
         return send(order) if order.try_first is None else _try_first(order, order.try_first, send, yes, as_json)
+
+
+def require_enough(order: "Order") -> None:
+    first, least = order.try_first, order.batch_requests_min
+    if first is not None and first < least:
+        few = f"--try {first} is too few: {order.endpoint.api} takes no batch with fewer than {least} requests"
+        raise UsageError(few, hint=f"use --try {least}, or --lane call")
 
 
 def _try_first(order: "Order", first: int, send: "Callable[[Order], Summary]", yes: bool, as_json: bool) -> "Summary":

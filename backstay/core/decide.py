@@ -234,6 +234,7 @@ def _retry(item: Claimed, outcome: Failed, terms: Terms, now_ms: int, rng: Rando
         attempt=_attempt(item, AttemptOutcome.INVALID if asks_again else AttemptOutcome.RETRY, now_ms, outcome),
         act=Act.REPEAT if repeat else None,
         detail="the call may have been processed and paid; it is sent again" if repeat else None,
+        moves=int(outcome.moves),
     )
 
 

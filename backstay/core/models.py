@@ -152,6 +152,7 @@ class Settlement(NamedTuple):
     late_result: str | None = None  # a result after the deadline: kept, and a person may accept it
     handler_next: str | None = None  # the fallback handler that gets the item
     same_request: int = 0  # the fallback sends the same request elsewhere: its cost is known, its time starts again
+    moves: int = 0  # it goes to the next handler of its job now, and not only when the time of this one is over
     # from here on: what `core.money.account` decides
     attempt: Attempt | None = None
     freed: int = 0  # of the money set aside: how much is freed
@@ -244,6 +245,7 @@ class Failed:
     probe: bool = False  # it was sent to test whether a failing provider works again, so it costs no attempt
     flaw: Flaw | None = None  # an answer came, and this is wrong with it
     asks_max: int = 0  # of an invalid answer: how often the model is asked for a better one
+    moves: bool = False  # this handler cannot do it: if it is tried again, then by the next handler of its job
 
 
 @dataclass(frozen=True, slots=True)

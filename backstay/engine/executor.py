@@ -22,7 +22,7 @@ from backstay.core.models import (
 from backstay.engine.parts import Cut, Flight, Flights, Parts
 from backstay.engine.poller import ask_provider, new_call_quota
 from backstay.engine.settler import Settler
-from backstay.handlers.handler import Context, Handler, Surroundings, client_ref
+from backstay.handlers.handler import Context, Handler, OpenItems, Surroundings, client_ref
 
 APART_CHECK_SECONDS = 0.02
 SHARE_MS_MIN = 1_000  # a call that begins less than this before the next provider's turn is not cut off by it
@@ -38,7 +38,12 @@ class Executor:
         self._last_chance: Flight | None = None
         guard = parts.limits.send_guard_seconds
         last_invalid = parts.store.item_views.last_invalid
-        self._around = Surroundings(parts.clock, guard, self._note_progress, self._note_log, last_invalid)
+        sinks = (self._note_progress, self._note_log)
+        self._around = Surroundings(parts.clock, guard, *sinks, last_invalid, self._open_items)
+
+    async def _open_items(self, job_id: int, owner: str) -> OpenItems:
+        job = await self._parts.store.job_views.get(job_id, owner)
+        return OpenItems(job.total - job.done, job.processing, not job.sealed)
 
     def start(self, items: list[Claimed], started: float, is_probe: Callable[[Handler], bool]) -> None:
         """Starts the runs of claimed items. `started` is the time before the claim was sent: if the process slept until

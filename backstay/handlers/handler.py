@@ -68,15 +68,24 @@ def client_ref(job: JobTerms, item: Claimed) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
+class OpenItems(NamedTuple):
+    """The items of a job that have not ended."""
+
+    items: int
+    at_provider: int = 0  # those that are tasks of a provider
+    more_come: bool = False  # the job is still being submitted
+
+
 class Surroundings(NamedTuple):
-    """The parts that all contexts of one worker share: its clock, its send guard, and the sinks of progress and
-    logs."""
+    """The parts that all contexts of one worker share: its clock, its send guard, the sinks of progress and logs, and
+    what it can ask the database."""
 
     clock: Clock
     guard_seconds: float
     progress: Callable[[int, int, int], None]
     log: Callable[[int, str], None]
     last_invalid: Callable[[int], Awaitable[tuple[str | None, str | None] | None]] | None = None
+    open_items: Callable[[int, str], Awaitable[OpenItems]] | None = None
 
 
 class Context:
@@ -195,6 +204,12 @@ async def last_invalid(context: Context) -> tuple[str, str] | None:
     found = None if item.calls == 0 or find is None else await find(item.id)
     answer, problem = found or (None, None)
     return (answer, problem or "") if answer else None
+
+
+async def open_items(context: Context) -> OpenItems:
+    """Of the item's job, at all workers; at least the item itself."""
+    find = context._around.open_items
+    return OpenItems(1) if find is None else await find(context._job.id, context.owner)
 
 
 def _micros(dollars: object) -> int | None:

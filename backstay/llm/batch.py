@@ -30,8 +30,8 @@ from backstay.llm.shards import (
     ShardBounds,
     ShardEntry,
     ShardKey,
+    SmallShards,
     drop_late,
-    require_enough,
     too_late,
 )
 
@@ -77,10 +77,12 @@ class BatchCreation:
         api: BatchApi[Any],
         cancels: BatchCancels,
         limits: tuple[ByteLimit, WaitingLimits],
+        small: SmallShards,
         clock: Clock,
         create_seconds: float,
     ) -> None:
         self._api = api
+        self._small = small
         self._cancels = cancels
         self._byte_limit, self._waiting = limits
         self._clock = clock
@@ -93,7 +95,8 @@ class BatchCreation:
             drop_late(shard, 2 * self._create_seconds)
             if not shard.entries or shard.broken or shard.is_stopped():
                 raise too_late()
-            require_enough(shard, self._clock.now_ms())
+            if (small := await self._small.judge(shard)) is not None:
+                return small
             staged = await self._stage(shard)
         if isinstance(staged, Failed):
             return staged
@@ -200,10 +203,11 @@ class BatchHandler(TaskLane):
         self._cancels = BatchCancels(self._api)
         create_seconds = min(CREATE_SECONDS_MAX, seconds / 4)
         limits = (self._byte_limit, self._waiting)
-        creation = BatchCreation(self._api, self._cancels, limits, self.clock, create_seconds)
         patience = 1 if bounds.requests_min == 1 else PATIENCE
         quiet_seconds = min(quiet_seconds * patience, seconds / 8)
         gather_seconds = min(GATHER_SECONDS * patience, seconds / 4)
+        small = SmallShards(self.clock, gather_seconds)
+        creation = BatchCreation(self._api, self._cancels, limits, small, self.clock, create_seconds)
         self._gatherer = Gatherer(creation.send, self.clock, tasks, quiet_seconds, gather_seconds)
         self._models: dict[str, str | None] = {}  # of batches made here: failed batches often do not name their model
 

@@ -7,15 +7,18 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from backstay.clock import Clock, Tasks, wait_for_event
-from backstay.core.errors import ErrorCode, Permanent, Throttled
+from backstay.core.errors import ErrorCode, HandlerError, Permanent, Throttled
 from backstay.core.failures import failure_of_exception
 from backstay.core.models import Failed
-from backstay.handlers.handler import Context
+from backstay.handlers.handler import Context, open_items
 
 BATCH_REQUESTS_MAX: Final = 10_000  # that are put together at once
 QUIET_SECONDS: Final = 1.0  # after so long without another request, a shard is closed
 GATHER_SECONDS: Final = 10.0  # after so long it is closed at the latest
 STOP_SECONDS: Final = 10.0
+WAIT_SECONDS_MAX: Final = 900.0  # of a shard that is too small: each wait is stored
+WAITS_IN_VAIN_MAX: Final = 3
+SHARDS_REMEMBERED_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,16 +246,49 @@ def too_late() -> Throttled:
     return Throttled("the claim is too old to send; the item will be claimed again", retry_after_seconds=0)
 
 
-def require_enough(shard: Shard, now_ms: int) -> None:
-    """Raises if the provider would not take so few requests: they wait until their job calls them, or fail."""
-    least, has = shard.bounds.requests_min, len(shard.entries)
-    if has >= least:
-        return
-    few = f"the provider takes no batch with fewer than {least} requests of one model, and only {has} are left"
-    move_at = next(iter(shard.entries.values())).context.move_at
-    if move_at is not None:
-        raise Throttled(f"{few}: they will be called", retry_after_seconds=max(move_at - now_ms, 0) / 1000)
-    raise Permanent(f"{few}: run them with --lane call", ErrorCode.GW_4XX)
+class SmallShards:
+    """Decides about shards that are smaller than any batch that the provider takes.
+
+    They wait as long as that can help: other requests of the job are at the provider and may fail, or other workers
+    have some. Then their job calls them, if it has that lane; otherwise they fail.
+    """
+
+    def __init__(self, clock: Clock, wait_seconds: float) -> None:
+        self._clock = clock
+        self._wait_seconds = wait_seconds  # the first time; each wait is twice as long as the one before
+        self._waits: dict[ShardKey, tuple[int, int]] = {}  # how often each waited, and how often with nothing under way
+
+    async def judge(self, shard: Shard) -> Failed | None:
+        """The outcome of all requests of a shard that is too small; None: it is large enough."""
+        least, has = shard.bounds.requests_min, len(shard.entries)
+        waits, in_vain = self._waits.pop(shard.key, (0, 0))
+        if has >= least:
+            return None
+        context = next(iter(shard.entries.values())).context
+        items = await open_items(context)
+        under_way = items.at_provider > 0 or items.more_come
+        enough = max(items.items, has) >= least or items.more_come
+        few = f"the provider takes no batch with fewer than {least} requests of one model, and only {has} are left"
+        move_at = context.move_at
+        if enough and (under_way or in_vain < WAITS_IN_VAIN_MAX):
+            if len(self._waits) >= SHARDS_REMEMBERED_MAX:
+                self._waits.clear()
+            self._waits[shard.key] = waits + 1, 0 if under_way else in_vain + 1
+            return _failed(Throttled(f"{few}: they wait for others of their job", self._seconds(waits, move_at)))
+        if move_at is not None:
+            return replace(_failed(Throttled(f"{few}: they are called", 0)), moves=True)
+        return _failed(Permanent(f"{few}: run them with --lane call", ErrorCode.GW_4XX))
+
+    def _seconds(self, waits: int, move_at: int | None) -> float:
+        """Until a round time, so that what several workers have comes back together and one of them gets it all."""
+        now = self._clock.now_ms() / 1000
+        period = min(self._wait_seconds * 2.0**waits, WAIT_SECONDS_MAX)
+        at = (now // period + 1) * period
+        return max((at if move_at is None else min(at, move_at / 1000)) - now, 0.0)
+
+
+def _failed(error: HandlerError) -> Failed:
+    return Failed(failure_of_exception(error))
 
 
 class ByteLimit:

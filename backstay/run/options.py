@@ -297,11 +297,7 @@ class RunOptions(NamedTuple):
             return self
         if self.lane == CHEAPEST:
             return self._replace(lane=Lane.CALL.value) if len(few) == len(surveyed.kinds) else self
-        what, count, least = few[0]
-        raise UsageError(
-            f"{what} has {show_count(count, 'request')}, and its provider takes no batch with fewer than {least}",
-            hint="use --lane call, or --lane cheapest with a --deadline",
-        )
+        raise UsageError(few[0].words, hint="use --lane call, or --lane cheapest with a --deadline")
 
     def weigher(self) -> "WeighedRun | None":
         """Checks the cost of every request; None: there is no budget."""
@@ -387,9 +383,20 @@ def reasks_of(schema: "AnswerSchema | None", given: int | None) -> int:
     return given if given is not None else 0 if schema is None else REASKS_DEFAULT
 
 
-def too_few_for_batches(surveyed: "FileSurvey") -> list[tuple[str, int, int]]:
-    """The models that have too few requests for a batch, each with its number of requests and the provider's
-    minimum."""
+class TooFew(NamedTuple):
+    """A model with fewer requests than its provider takes in a batch."""
+
+    model: str  # or the path, if there is no model
+    requests: int
+    requests_min: int
+
+    @property
+    def words(self) -> str:
+        has = show_count(self.requests, "request")
+        return f"{self.model} has {has}, and its provider takes no batch with fewer than {self.requests_min}"
+
+
+def too_few_for_batches(surveyed: "FileSurvey") -> list[TooFew]:
     from backstay.llm.providers import provider_named, provider_of_url
 
     found = []
@@ -399,7 +406,7 @@ def too_few_for_batches(surveyed: "FileSurvey") -> list[tuple[str, int, int]]:
         for (url, model), count in surveyed.kinds.items():
             mine = len(surveyed.providers) == 1 or provider_of_url(url) == api
             if mine and count < (least := least_of()):
-                found.append((model or url, count, least))
+                found.append(TooFew(model or url, count, least))
     return found
 
 

@@ -10,7 +10,7 @@ from backstay.client import Client, Job
 from backstay.clock import Tasks, wait_for_event
 from backstay.core.breaker import BreakerState
 from backstay.core.display import show_count
-from backstay.core.errors import DatabaseUnreachable, NotAllowed
+from backstay.core.errors import DatabaseUnreachable, NotAllowed, UsageError
 from backstay.core.ids import item_id
 from backstay.core.models import ANSWER_FLAWS, Flaw
 from backstay.core.states import ItemState, JobState
@@ -130,6 +130,10 @@ class Run:
         if any(group.flaw == Flaw.LATE for group in await store.job_views.failures(job_id)):
             await client.job(job_id).accept_late()  # so they are not paid for again
         letters = await store.dead_letters.groups(client.owner, job_id)  # archived items cannot be retried
+        if view.ended and 0 < letters.items < (least := self._order.batch_requests_min):
+            few = f"{show_count(letters.items, 'request')} failed, and {self._order.endpoint.api} takes no batch"
+            hint = "run the same command with --lane call and another --out"
+            raise UsageError(f"{few} with fewer than {least}", hint=hint)
         if letters.items:
             await client.job(job_id).retry()
 
@@ -295,6 +299,7 @@ class Run:
             reserved_micros=seen.reserved_micros + seen.unknown_micros,
             unknown_micros=seen.unknown_micros,
             budget_micros=seen.budget_micros,
+            batch_requests_min=self._order.batch_requests_min,
             refusal=self._trial.refusal if self._trial is not None and ending is Ending.REFUSED else None,
             next_micros=await client.store.job_views.next_cost(job.id) if ending is Ending.BUDGET else None,
             reused=seen.reused,

@@ -99,6 +99,14 @@ class Order:
         return self.concurrency if self.endpoint.lane is not Lane.BATCH else BATCH_REQUESTS_MAX
 
     @property
+    def batch_requests_min(self) -> int:
+        """The fewest requests that can be sent; 1 if single ones can, some of them in another way than batches."""
+        if self.endpoint.lane is not Lane.BATCH or self.call_instead is not None or self.has_fallbacks:
+            return 1
+        least = (provider_named(start.api).batch_requests_min for start in self.endpoint.starts)
+        return min(1 if each is None else each() for each in least)
+
+    @property
     def endpoints(self) -> tuple[Endpoint, ...]:
         """All endpoints of the run: of each provider and its fallbacks, and with `--lane cheapest` of both lanes."""
         return (*self.endpoint.all, *(() if self.call_instead is None else self.call_instead.all))

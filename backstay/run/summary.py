@@ -81,6 +81,7 @@ class Summary:
     rows_missing: int = 0  # of the table: rows without a result yet
     groups: Sequence[FailureGroup] = ()
     examples: Mapping[int, EndedRequest] = field(default_factory=dict)  # of the groups, by item
+    batch_requests_min: int = 1  # a run in batches: the fewest that its provider takes
     refusal: Failure | None = None  # the refusal in the first replies, if that stopped the run
 
     @property
@@ -228,7 +229,10 @@ def _advice(summary: Summary) -> Iterator[str]:
     if summary.late:
         yield f"{show_count(summary.late, 'answer')} came too late. To accept them:"
         yield f"backstay job accept-late {summary.job_id}, then the same command; or the same with --retry-failed."
-    if summary.failed > summary.late:
+    if summary.late < summary.failed < summary.batch_requests_min:
+        yield "They are too few for a batch. To send them, run the same command with --lane call and another --out."
+        yield "Answers that are there are used again, unless you forbid it with --new or --reuse."
+    elif summary.failed > summary.late:
         yield "To retry the failed requests, run the same command with --retry-failed."
     if summary.unknown:
         yield "If the provider cannot be asked about a request, you may pay for it twice."

@@ -39,7 +39,7 @@ combine_records("SettledAttempt", ("", SettledItem), ("attempt_", Attempt))
 _NO_ATTEMPT = (None,) * len(Attempt._fields)
 
 # The fields that settlements of one statement have in common: all but their own ones, and those that are written apart.
-_APART = ("attempt", "act", "detail", "freed", "unknown", "payer", "late_result")
+_APART = ("attempt", "act", "detail", "freed", "unknown", "payer", "late_result", "moves")
 _COMMON = tuple(name for name in Settlement._fields if name not in (*SettledItem._fields, *_APART))
 _common_of = attrgetter(*_COMMON)
 _own_of = attrgetter(*SettledItem._fields)
@@ -152,13 +152,16 @@ def moves_between_handlers(job: LateJob) -> Script[dict[str, str]]:
 
 
 def _move_late(queued: Sequence[Settlement]) -> Script[bool]:
-    """Items that come back after their job's `move_at` go directly to the next handler. Returns whether there were such
-    jobs."""
+    """Items that come back after their job's `move_at`, or that move at once, go directly to the next handler. Returns
+    whether there were such jobs."""
     jobs = sorted({job_of(s.id) for s in queued})
     late: list[LateJob] = (yield Ask("late_among", batch=[(job_id,) for job_id in jobs])) if jobs else []
+    all_of = {job.id for job in late}
+    if early := sorted({job_of(s.id) for s in queued if s.moves} - all_of):
+        late += yield Ask("jobs_with_next", batch=[(job_id,) for job_id in early])
     for job in late:
         hands = yield from moves_between_handlers(job)
-        mine = [s.id for s in queued if job_of(s.id) == job.id]
+        mine = [s.id for s in queued if job_of(s.id) == job.id and (s.moves or job.id in all_of)]
         moved = yield Ask("hand_over", batch=[(item, *change) for item in mine for change in hands.items()])
         yield from widen_moved((yield Ask("join_queue", batch=[(row["id"], turn) for turn, row in enumerate(moved)])))
     return bool(late)

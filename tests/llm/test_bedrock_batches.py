@@ -21,6 +21,7 @@ from backstay.llm.http.wire import Wire
 from backstay.llm.providers.bedrock import aws
 from backstay.llm.providers.bedrock.batch_api import reference_of
 from backstay.llm.providers.bedrock.calls import path_to
+from backstay.llm.shards import WAITS_IN_VAIN_MAX
 from tests.databases import Site
 from tests.llm.aws_rig import access_key, no_aws
 from tests.llm.lane_rig import HALF, KEY, LaneRig, Provider, lane
@@ -331,6 +332,37 @@ async def test_too_few_requests_are_refused_before_anything_is_sent(
         assert rig.provider.asked.total() == 0
         job = await rig.request(bodies(100), CONVERSE)
         assert (await rig.done(job)).succeeded == 100
+
+
+@pytest.mark.slow
+async def test_what_is_left_alone_waits_for_the_rest_of_its_job_and_not_for_ever(
+    sqlite_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One request of each kind: together they would be enough, but they cannot share a batch."""
+    monkeypatch.setenv("BEDROCK_BATCH_RECORDS_MIN", "2")
+    async with opened(sqlite_site, monkeypatch) as rig:
+        await rig.move_to(replace(rig.endpoint, timeout_seconds=2.0))  # a quarter of it is spent waiting for others
+        items = [{"custom_id": url, "url": url, "body": bodies(1)[0]} for url in (CONVERSE, INVOKE)]
+        job = await rig.submit(items, rig.handler.name)
+
+        async def told(position: int) -> list[str]:
+            return [str(each.message) for each in await rig.attempts(job, position)]
+
+        async with rig.working():
+            for waits in range(1, WAITS_IN_VAIN_MAX + 2):
+                for position in range(2):
+
+                    async def tried(position: int = position, waits: int = waits) -> bool:
+                        return len(await told(position)) >= waits
+
+                    await rig.until(tried)
+                await rig.site.advance(5)
+        for position in range(2):
+            *before, last = await told(position)
+            assert all("they wait for others of their job" in each for each in before)
+            assert (len(before), "run them with --lane call" in last) == (WAITS_IN_VAIN_MAX, True)
+        assert (await job.show()).failed == 2
+        assert rig.provider.asked.total() == 0
 
 
 async def test_a_bucket_that_refuses_holds_the_run(sqlite_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

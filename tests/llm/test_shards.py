@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from backstay.clock import Clock, Tasks
-from backstay.core.errors import HandlerError
-from backstay.core.failures import FailureKind, failure_of_exception
+from backstay.core.failures import FailureKind
 from backstay.core.models import Claimed, Failed, JobTerms
-from backstay.handlers.handler import Context, Surroundings
+from backstay.handlers.handler import Context, OpenItems, Surroundings
 from backstay.llm.shards import (
+    WAITS_IN_VAIN_MAX,
     ByteLimit,
     Gatherer,
     SentBatch,
@@ -17,8 +17,8 @@ from backstay.llm.shards import (
     ShardBounds,
     ShardEntry,
     ShardKey,
+    SmallShards,
     drop_late,
-    require_enough,
 )
 from tests.databases import Ticker
 
@@ -27,9 +27,14 @@ JOB = JobTerms(1, "ann", "seed", None, None)
 MADE = SentBatch("batch_1", 1)
 
 
-def entry(n: int, clock: Clock, seconds: float = 240, job: JobTerms = JOB) -> ShardEntry:
+def entry(
+    n: int, clock: Clock, seconds: float = 240, job: JobTerms = JOB, items: OpenItems | None = None
+) -> ShardEntry:
+    async def open_items(job_id: int, owner: str) -> OpenItems:
+        return items or OpenItems(1)
+
     claimed = Claimed(n, 1, "h", "submitting", 1, 0, 0, 0, 0, 0, 0, None, 0, 0, None, None, None, "{}")
-    around = Surroundings(clock, 10, lambda *_: None, lambda *_: None)
+    around = Surroundings(clock, 10, lambda *_: None, lambda *_: None, open_items=open_items)
     context = Context(claimed, job, around, clock.monotonic(), seconds)
     return ShardEntry(context.idempotency_key, "{}", 100, 10, context)
 
@@ -155,18 +160,51 @@ async def test_whoever_is_cut_off_after_it_changed_shards_is_not_sent() -> None:
     assert (sent.sizes, [shard.broken for shard in sent.shards]) == ([8, 2], [False, False])
 
 
-@pytest.mark.parametrize(("move_at", "kind"), [(None, FailureKind.BUSINESS), (90_000, FailureKind.THROTTLED)])
-async def test_too_few_requests_fail_unless_their_job_calls_them_later(move_at: int | None, kind: FailureKind) -> None:
-    clock = Ticker()
+async def small(
+    shards: SmallShards, clock: Ticker, items: OpenItems, count: int = 1, move_at: int | None = None
+) -> Failed | None:
+    """The decision about a shard of so many requests, where the provider takes no fewer than three."""
     shard = Shard(KEY, ShardBounds(requests_min=3), 0)
-    shard.add(entry(1, clock, job=JOB._replace(move_at=move_at)), 0)
-    with pytest.raises(HandlerError, match="fewer than 3 requests of one model, and only 1 are left") as caught:
-        require_enough(shard, 30_000)
-    failure = failure_of_exception(caught.value)
-    assert (failure.kind, failure.retry_after_ms) == (kind, None if move_at is None else 60_000)
-    shard.add(entry(2, clock), 0)
-    shard.add(entry(3, clock), 0)
-    require_enough(shard, 30_000)
+    for n in range(count):
+        shard.add(entry(n, clock, job=JOB._replace(move_at=move_at), items=items), 0)
+    return await shards.judge(shard)
+
+
+@pytest.mark.parametrize(("move_at", "kind"), [(None, FailureKind.BUSINESS), (90_000, FailureKind.THROTTLED)])
+async def test_too_few_requests_fail_unless_their_job_calls_them(move_at: int | None, kind: FailureKind) -> None:
+    clock = Ticker()
+    shards = SmallShards(clock, 60)
+    failed = await small(shards, clock, OpenItems(2, at_provider=1), 1, move_at)
+    assert failed is not None
+    assert "fewer than 3 requests of one model, and only 1 are left" in failed.failure.message
+    assert (failed.failure.kind, failed.moves) == (kind, move_at is not None)
+    assert await small(shards, clock, OpenItems(3), 3) is None
+
+
+async def test_too_few_requests_wait_longer_and_longer_while_enough_others_are_at_the_provider() -> None:
+    clock = Ticker()
+    shards = SmallShards(clock, 60)
+    for seconds in (60, 120, 240, 480, 900, 900):
+        failed = await small(shards, clock, OpenItems(3, at_provider=2))
+        assert failed is not None
+        assert failed.failure.kind is FailureKind.THROTTLED
+        wait_ms = failed.failure.retry_after_ms or 0
+        assert 0 < wait_ms <= seconds * 1000
+        clock.ms += wait_ms
+        assert clock.now_ms() % (seconds * 1000) == 0, "so that several workers try again at the same time"
+    ended = await small(shards, clock, OpenItems(2, at_provider=1))
+    assert ended is not None
+    assert ended.failure.kind is FailureKind.BUSINESS
+
+
+@pytest.mark.parametrize("move_at", [None, 10_000_000])
+async def test_too_few_requests_do_not_wait_for_ever_for_what_other_workers_have(move_at: int | None) -> None:
+    clock = Ticker()
+    shards = SmallShards(clock, 60)
+    waits = [await small(shards, clock, OpenItems(5), move_at=move_at) for _ in range(WAITS_IN_VAIN_MAX + 1)]
+    told = [(each.failure.kind, each.moves) for each in waits if each is not None]
+    assert told[:-1] == [(FailureKind.THROTTLED, False)] * WAITS_IN_VAIN_MAX
+    assert told[-1] == ((FailureKind.BUSINESS, False) if move_at is None else (FailureKind.THROTTLED, True))
 
 
 async def test_what_goes_wrong_with_a_shard_goes_wrong_for_all_of_it() -> None:

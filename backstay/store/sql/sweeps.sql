@@ -51,6 +51,10 @@ WHERE move_at IS NOT NULL AND state IN {JOB_OPEN} AND move_at <= {now} ORDER BY 
 SELECT {columns LateJob} FROM jobs WHERE id IN (SELECT id FROM {batch(id bigint)}) AND move_at IS NOT NULL AND move_at <= {now}
 ORDER BY id;
 
+-- name: jobs_with_next
+-- Those of some jobs that have another handler for what the first one cannot do.
+SELECT {columns LateJob} FROM jobs WHERE id IN (SELECT id FROM {batch(id bigint)}) AND move_at IS NOT NULL ORDER BY id;
+
 -- name: move_items
 -- Moves a chunk of a late job's waiting items to the next handler, at the turn that its queue has reached.
 WITH picked AS MATERIALIZED (

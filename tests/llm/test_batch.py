@@ -259,10 +259,10 @@ async def test_files_that_are_refused_as_too_large_become_smaller_until_each_is_
 
 @pytest.mark.slow
 async def test_a_batch_that_others_cancel_each_time_is_not_made_for_ever(sqlite_site: Site) -> None:
-    async with lane(sqlite_site, Lane.BATCH, Provider(batch_seconds=2.0)) as rig:
+    async with lane(sqlite_site, Lane.BATCH, Provider(batch_seconds=6.0)) as rig:
         job = await rig.request(chats(1))
         async with rig.working():
-            await rig.until(lambda: _ended(rig, job, cancels=True))
+            await rig.until(lambda: _ended(rig, job, cancels=True), 90)
         view = await job.show()
         assert (view.failed, len(await rig.batches())) == (1, 5)
         assert [attempt.error_code for attempt in await rig.attempts(job)] == ["GW_5XX"] * 5

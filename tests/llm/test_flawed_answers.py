@@ -8,7 +8,7 @@ from aiohttp import web
 
 from backstay.client import Job
 from backstay.core.breaker import BreakerState
-from backstay.core.states import JobState
+from backstay.core.states import TERMINAL, ItemState, JobState
 from backstay.llm.endpoint import Endpoint, Lane, load_endpoint
 from tests.databases import Site
 from tests.llm.lane_rig import CHAT, PRICE, RESPONSES, LaneRig, chats, inputs, lane
@@ -29,10 +29,13 @@ async def done(rig: LaneRig, job: Job) -> Any:
     async with rig.working(concurrency=100):
 
         async def ended() -> bool:
-            view, under_way = await job.show(), await rig.store.job_views.under_way(job.id)
-            if under_way.waiting and not (under_way.sending or view.processing):
+            # Time must not move while a call is under way, or could begin at this moment.
+            rows = await rig.site.rows("SELECT state, due_at FROM items")
+            waiting = [due_at for state, due_at in rows if state == ItemState.QUEUED]
+            under_way = any(state not in (ItemState.QUEUED, *TERMINAL) for state, _ in rows)
+            if waiting and not under_way and all(due_at and due_at > rig.site.clock.now_ms() for due_at in waiting):
                 await rig.site.advance(60)
-            return view.ended
+            return (await job.show()).ended
 
         await rig.until(ended)
         return await job.show()

@@ -20,7 +20,7 @@ from backstay.rows.progress import BACKGROUND
 from backstay.rows.sources import RowSource
 from backstay.run.collector import ChatReplies
 from backstay.run.result_file import ended_request
-from backstay.store.results import ItemUsage, ResultRow
+from backstay.store.results import ROWS_FIRST, AnswerRow, rows_next
 
 T = TypeVar("T")
 
@@ -180,12 +180,15 @@ class AnswerReader(Generic[T]):
     id_column: str | None = None
     samples: int = 1
     unsent: AnswerError = AnswerError("not_sent", "the run was stopped before this row was sent")
+    page_requests: int = ROWS_FIRST  # that are read at once; it follows the length of the texts
 
-    def position(self, number: int) -> int:
-        if self.positions is None:
-            return number
-        found = self.positions[number]
-        return found if found >= 0 else -1 - found
+    def pages(self, numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+        """Each page is cut when the one before it has been read."""
+        at = 0
+        while at < len(numbers):
+            page = numbers[at : at + self.page_requests]
+            at += len(page)
+            yield page
 
     def answers(self, pages: Iterable[Sequence[int]]) -> "Iterator[Answer[T]]":
         """The answers to these requests. The database is open as long as they are read."""
@@ -193,34 +196,38 @@ class AnswerReader(Generic[T]):
         chat = ChatReplies(self.endpoints)
         try:
             for numbers in pages:
-                found, used = BACKGROUND.run(self._read(app, numbers)) if numbers else ({}, {})
-                for number in numbers:
-                    item = item_id(self.job_id, self.position(number))
+                items = self._items(numbers)
+                found = BACKGROUND.run(self._read(app, items)) if items else {}
+                for number, item in zip(numbers, items, strict=True):
                     row = found.get(item)
                     given = rows.at(number // self.samples)
-                    yield self._answer(number, given, None if row is None else chat.translate(row), used.get(item))
+                    yield self._answer(number, given, None if row is None else chat.translate(row))
         finally:
             BACKGROUND.run(app.close())
 
-    async def _read(self, app: Backstay, numbers: Sequence[int]) -> tuple[dict[int, ResultRow], dict[int, ItemUsage]]:
-        results = (await app.open()).store.results
-        items = sorted({item_id(self.job_id, self.position(number)) for number in numbers})
-        return {row.id: row for row in await results.of_items(items)}, await results.usage_of(items)
+    def _items(self, numbers: Sequence[int]) -> list[int]:
+        first, positions = item_id(self.job_id, 0), self.positions
+        if positions is None:
+            return [first + number for number in numbers]
+        return [first + (at if at >= 0 else -1 - at) for at in (positions[number] for number in numbers)]
 
-    def _answer(
-        self, number: int, given: Mapping[str, Any], row: ResultRow | None, used: ItemUsage | None
-    ) -> "Answer[T]":
+    async def _read(self, app: Backstay, items: Sequence[int]) -> dict[int, AnswerRow]:
+        found = await (await app.open()).store.results.answers_of(sorted(set(items)))
+        if found:
+            self.page_requests = rows_next(self.page_requests, [len(row.body) + len(row.result or "") for row in found])
+        return {row.id: row for row in found}
+
+    def _answer(self, number: int, given: Mapping[str, Any], row: AnswerRow | None) -> "Answer[T]":
         index, sample = divmod(number, self.samples)
         label = str(index) if self.id_column is None else str(given.get(self.id_column))
         if row is None:
             return Answer(index, label, given, error=self.unsent, sample=sample, cost=0.0)
         copied = self.positions is not None and self.positions[number] < 0
         reused = copied or (row.state == ItemState.SUCCEEDED and row.attempt_count == 0)
-        cost = None if used is None or used.cost_micros is None else used.cost_micros / 1_000_000
+        cost = None if row.cost_micros is None else row.cost_micros / 1_000_000
         reply = _reply_of(row)
         text = None if reply is None else text_of_reply(reply)
         value, error = self._value(row, text)
-        usage = TokensUsed() if used is None else TokensUsed(used.input_tokens, used.output_tokens)
         choice = next(iter((reply or {}).get("choices") or ()), None)
         return Answer(
             index,
@@ -235,13 +242,13 @@ class AnswerReader(Generic[T]):
             choice.get("finish_reason") if isinstance(choice, dict) else (reply or {}).get("status"),
             row.attempt_count,
             reused,
-            TokensUsed(0, 0) if reused else usage,
+            TokensUsed(0, 0) if reused else TokensUsed(row.input_tokens, row.output_tokens),
             0.0 if reused else cost,
             show_item(row.id),
             reply,
         )
 
-    def _value(self, row: ResultRow, text: str | None) -> tuple[Any, AnswerError | None]:
+    def _value(self, row: AnswerRow, text: str | None) -> tuple[Any, AnswerError | None]:
         if row.state != ItemState.SUCCEEDED:
             ended = ended_request(row)
             kind = ended.code or "UNKNOWN"
@@ -261,7 +268,7 @@ def _first_line(problem: Exception) -> str:
     return " ".join(str(problem).split())[:500] or type(problem).__name__
 
 
-def _reply_of(row: ResultRow) -> Mapping[str, Any] | None:
+def _reply_of(row: AnswerRow) -> Mapping[str, Any] | None:
     try:
         body = json.loads(row.result or "null")["body"]
     except (ValueError, TypeError, KeyError):

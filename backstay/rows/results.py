@@ -96,8 +96,7 @@ class Results(Sequence[Answer[T]], Generic[T]):
         """The answers at these places."""
         if isinstance(self._answers, list):
             return map(self._answers.__getitem__, numbers)
-        pages = (numbers[low : low + PAGE_ANSWERS] for low in range(0, len(numbers), PAGE_ANSWERS))
-        return self._answers.answers(pages)
+        return self._answers.answers(self._answers.pages(numbers))
 
     @property
     def errors(self) -> "list[Answer[T]]":
@@ -244,11 +243,13 @@ class AnswerTable:
 
     def record(self, answer: Answer[Any]) -> dict[str, Any]:
         made: dict[str, Any] = {name: answer.row.get(name) for name in self.given}
-        error = None if answer.error is None else f"{answer.error.kind}: {answer.error.message}"
-        own = {**self.type.columns_of(answer.value), COST: answer.cost, ERROR: error}
         if self.samples > 1:
-            own = {SAMPLE: answer.sample, **own}
-        return {**made, **{f"{self.prefix}{name}": value for name, value in own.items()}}
+            made[f"{self.prefix}{SAMPLE}"] = answer.sample
+        for name, value in self.type.columns_of(answer.value).items():
+            made[f"{self.prefix}{name}"] = value
+        made[f"{self.prefix}{COST}"] = answer.cost
+        made[f"{self.prefix}{ERROR}"] = None if answer.error is None else f"{answer.error.kind}: {answer.error.message}"
+        return made
 
     def rows_of(self, answers: int) -> Iterator[int]:
         return (number // self.samples for number in range(answers))

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, Protocol
 
 from backstay.client import Client
-from backstay.core.display import MICROS_PER_DOLLAR
+from backstay.core.display import MICROS_PER_DOLLAR, is_unicode
 from backstay.core.errors import BackstayError, UsageError
 from backstay.core.ids import item_id
 from backstay.core.states import ItemState
@@ -30,12 +30,12 @@ from backstay.llm.bodies import object_of
 from backstay.llm.chat_format import answer_text
 from backstay.llm.formats import ParsedRequest
 from backstay.llm.intake import Digest, FileChanged, FileSurvey, RequestSource
-from backstay.llm.lines import LineRefused, open_temporary, unseal, write_json
+from backstay.llm.lines import LineRefused, open_temporary, unseal
 from backstay.llm.row_files import Row, columns_of, open_row_file, require_library
 from backstay.run.collector import PAGE_ITEMS, FileOrder, LinePlace
 from backstay.run.result_file import MOVE_AWAY, ended_request
 from backstay.run.summary import Summary
-from backstay.store.results import ResultRow
+from backstay.store.results import AnswerRow
 
 SUFFIXES: Final = {".csv": ",", ".tsv": "\t", ".jsonl": "", ".ndjson": "", ".parquet": "", ".pq": "", ".txt": ""}
 LINES: Final = (".txt", ".jsonl", ".ndjson")  # a value per line, where there is one column
@@ -71,7 +71,7 @@ def open_table(path: str | Path, columns: Sequence[str], bare: bool = False) -> 
             case ".txt":
                 yield _LineWriter(file, columns, _text_line)
             case _:
-                yield _LineWriter(file, columns, (lambda row: write_json(row[columns[0]])) if bare else write_json)
+                yield _LineWriter(file, columns, (lambda row: _json(row[columns[0]])) if bare else _json)
 
 
 def check_table(path: str | Path, columns: Sequence[str], bare: bool = False) -> None:
@@ -156,7 +156,7 @@ class _LineWriter:
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
         for row in rows:
-            line: str = self._make({column: _jsonable(row.get(column)) for column in self._columns})
+            line: str = self._make({column: row.get(column) for column in self._columns})
             self._file.write(line.encode("utf-8", "backslashreplace") + b"\n")
 
 
@@ -196,20 +196,20 @@ def _cell(value: Any) -> str:
         case bool() | int() | float():
             return json.dumps(value)
         case _:
-            return write_json(_jsonable(value))
+            return _json(value)
 
 
-def _jsonable(value: Any) -> Any:
-    """JSON has no bytes: they are written in Base64."""
-    match value:
-        case bytes():
-            return b64encode(value).decode()
-        case list():
-            return [_jsonable(each) for each in value]
-        case dict():
-            return {name: _jsonable(each) for name, each in value.items()}
-        case _:
-            return value
+def _json(value: Any) -> str:
+    """JSON has no bytes, they are written in Base64; half a surrogate pair has no UTF-8 form and is escaped."""
+    text = _ENCODE(value)
+    return text if is_unicode(text) else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _base64(value: bytes) -> str:
+    return b64encode(value).decode()
+
+
+_ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_base64).encode
 
 
 class _ParquetWriter:
@@ -456,24 +456,20 @@ class AnswerPages:
     async def read(self, places: Sequence[LinePlace], requests: Sequence[ParsedRequest]) -> list[dict[str, Any]]:
         """The result columns of each request; requests that are not stored yet have no place."""
         items = sorted({item_id(self._job_id, place.position) for place in places})
-        results = self._client.store.results
-        ended = {row.id: row for row in await results.of_items(items)} if items else {}
-        costs = await results.costs_of(list(ended)) if ended else {}
+        ended = {row.id: row for row in await self._client.store.results.answers_of(items)} if items else {}
         found = []
         for at, request in enumerate(requests):
             place = places[at] if at < len(places) else None
             row = None if place is None else ended.get(item_id(self._job_id, place.position))
             is_copy = place is not None and place.number is not None
-            found.append(_result_columns(row, request, is_copy, costs))
+            found.append(_result_columns(row, request, is_copy))
         return found
 
 
-def _result_columns(
-    row: ResultRow | None, request: ParsedRequest, is_copy: bool, costs: dict[int, int]
-) -> dict[str, Any]:
+def _result_columns(row: AnswerRow | None, request: ParsedRequest, is_copy: bool) -> dict[str, Any]:
     if row is None or not (is_copy or unseal(row.body).custom_id == request.custom_id):
         return {ERROR: NOT_DONE, MODEL: request.model}
-    micros = 0 if is_copy else costs.get(row.id)
+    micros = 0 if is_copy else row.cost_micros
     reply = (object_of(row.result or "") or {}).get("body")
     model = reply.get("model") if isinstance(reply, dict) else None
     found = {COST: None if micros is None else micros / MICROS_PER_DOLLAR, MODEL: model or request.model}

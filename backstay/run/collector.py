@@ -17,7 +17,7 @@ from backstay.llm.lines import unseal
 from backstay.llm.providers import provider_named, provider_of_url
 from backstay.run.output import ResultFiles
 from backstay.run.result_file import EndedRequest, Positions, ended_request
-from backstay.store.results import Copy, ResultRow
+from backstay.store.results import AnswerRow, Copy, ResultRow
 from backstay.store.store import Store
 
 
@@ -57,6 +57,7 @@ PAGE_ITEMS = 500
 HELD_CHARACTERS_MAX = 8_000_000  # of results that wait to be written; the database has them too
 
 T = TypeVar("T")
+Row = TypeVar("Row", ResultRow, AnswerRow)
 
 
 class Collector:
@@ -233,7 +234,7 @@ class ChatReplies:
         self._only = next(iter(providers)) if len(providers) == 1 else None
         self._apis = {endpoint.name: endpoint.api for endpoint in endpoints}
 
-    def translate(self, row: ResultRow) -> ResultRow:
+    def translate(self, row: Row) -> Row:
         """A failure stays as it is."""
         if not self._chats or row.state != ItemState.SUCCEEDED or row.result is None:
             return row

@@ -19,7 +19,7 @@ from backstay.core.models import Flaw
 from backstay.core.states import ItemState
 from backstay.llm.fallbacks import Fallback
 from backstay.llm.lines import unseal
-from backstay.store.results import Copy, ResultRow
+from backstay.store.results import AnswerRow, Copy, ResultRow
 
 OUTCOME_UNKNOWN: Final = "outcome_unknown"
 LATE_RESULT: Final = "late_result"
@@ -56,7 +56,7 @@ class EndedRequest(NamedTuple):
     answered_by: Fallback | None = None  # the provider and the model that it ended with, in a run with fallbacks
 
 
-def ended_request(row: ResultRow, copies: Sequence[Copy] = ()) -> EndedRequest:
+def ended_request(row: ResultRow | AnswerRow, copies: Sequence[Copy] = ()) -> EndedRequest:
     """An ended item of the store, as the request that it answers."""
     request = unseal(row.body)
     return EndedRequest(
@@ -72,7 +72,7 @@ def ended_request(row: ResultRow, copies: Sequence[Copy] = ()) -> EndedRequest:
     )
 
 
-def _code(row: ResultRow) -> str | None:
+def _code(row: ResultRow | AnswerRow) -> str | None:
     if row.state == ItemState.CANCELLED:
         return CANCELLED
     if row.state == ItemState.SKIPPED:

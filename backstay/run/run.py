@@ -378,11 +378,11 @@ async def are_tried(client: Client, job_id: int, first: int | None) -> bool:
 
 async def read_tried(client: Client, job_id: int, first: int) -> list[TriedRequest]:
     items = [item_id(job_id, position) for position in range(first)]
-    costs, found = await client.store.results.costs_of(items), []
-    for row in await client.store.results.of_items(items):
+    found = []
+    for row in await client.store.results.answers_of(items):
         request, ended = unseal(row.body), ended_request(row)
         ok = row.state == ItemState.SUCCEEDED
         answer = answer_text((object_of(row.result or "") or {}).get("body")) if ok else None
         error = None if ok else ended.message or ended.code or "failed"
-        found.append(TriedRequest(request.custom_id, request.url, request.body, answer, error, costs.get(row.id)))
+        found.append(TriedRequest(request.custom_id, request.url, request.body, answer, error, row.cost_micros))
     return found

@@ -1,7 +1,7 @@
 """The results of a job's items and their custom_ids. Every read is bounded."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
 
 from backstay.core.ids import item_range
 from backstay.store.databases.database import Database
@@ -45,12 +45,23 @@ class Copy(NamedTuple):
     custom_id: str
 
 
-class ItemUsage(NamedTuple):
-    """The usage of an item in all of its attempts. Unknown is None, never 0."""
+@record
+class AnswerRow(NamedTuple):
+    """An ended item as a `ResultRow` has it, and its usage in all of its attempts. Unknown is None, never 0."""
 
-    input_tokens: int | None
-    output_tokens: int | None
-    cost_micros: int | None
+    id: int
+    state: str
+    error_code: str | None
+    attempt_count: int
+    message: str | None
+    result: str | None
+    body: str
+    flaw: str | None = None
+    provider_status: int | None = None
+    handler: str = ""
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_micros: int | None = None
 
 
 @record
@@ -60,11 +71,6 @@ class ItemRequest(NamedTuple):
     id: int
     state: str
     body: str
-
-
-def _usage(row: Mapping[str, Any]) -> ItemUsage:
-    known = {name: None if row[name] is None else int(row[name]) for name in ItemUsage._fields}
-    return ItemUsage(**known)._replace(**({"cost_micros": None} if row["unpriced"] else {}))
 
 
 def rows_next(n: int, lengths: Sequence[int]) -> int:
@@ -105,15 +111,9 @@ class ResultViews:
         """The named items, as far as they have ended."""
         return await self._db.read(one("results_of", batch=[(item,) for item in items]))
 
-    async def usage_of(self, items: Sequence[int]) -> dict[int, ItemUsage]:
-        """The usage of the named items, as far as they were tried."""
-        rows = await self._db.read(one("usage_of", batch=[(item,) for item in items]))
-        return {row["item_id"]: _usage(row) for row in rows}
-
-    async def costs_of(self, items: Sequence[int]) -> dict[int, int]:
-        """The cost in micro-dollars of each of the named items whose cost is known."""
-        rows = await self._db.read(one("costs_of", batch=[(item,) for item in items]))
-        return {row["id"]: row["cost_micros"] for row in rows if row["cost_micros"] is not None}
+    async def answers_of(self, items: Sequence[int]) -> list[AnswerRow]:
+        """The named items with their usage, as far as they have ended."""
+        return await self._db.read(one("answers_of", batch=[(item,) for item in items]))
 
     async def requests_of(self, items: Sequence[int]) -> list[ItemRequest]:
         """The named items with their states and bodies, in any state."""

@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from backstay.core.errors import NotAllowed, NotFound, UsageError
-from backstay.core.models import CannotAsk, Delivery
+from backstay.core.ids import item_id
+from backstay.core.models import CannotAsk, Delivery, Failed, Usage
 from backstay.store.jobs import MoneyVerdict
-from tests.store.store_rig import Scene
+from tests.store.store_rig import BROKEN, Scene
 from tests.store.test_money import PROVIDER, money, paced, priced_job, success
 
 
@@ -106,3 +107,20 @@ async def test_a_job_that_has_ended_can_be_settled_too(scene: Scene) -> None:
     assert (await scene.job(job)).state == "failed"
     await scene.store.jobs.settle_unknown(job, "ann", MoneyVerdict(False, "ann"))
     assert (await money(scene, job))[:3] == (0, 0, 0)
+
+
+async def test_an_answer_costs_what_all_its_attempts_cost_and_is_unknown_if_one_is(scene: Scene) -> None:
+    job = await priced_job(scene, [None] * 4, None)
+    for tried in (Usage(50, 5, 20), Usage(50, 5), None):
+        [item] = await paced(scene, 1)
+        await scene.settle(item, Failed(BROKEN.failure, tried), retry="queue")
+        await scene.site.advance(60)
+        [again] = await paced(scene, 1)
+        assert again.id == item.id
+        await scene.settle(again, success(100))
+    [once] = await paced(scene)
+    await scene.settle(once, success(100))
+    rows = await scene.store.results.answers_of([item_id(job, at) for at in range(4)])
+    used = [(row.input_tokens, row.output_tokens, row.cost_micros) for row in rows]
+    assert used == [(57, 8, 120), (57, 8, None), (7, 3, 100), (7, 3, 100)]
+    assert {(row.state, row.result) for row in rows} == {("succeeded", "1")}

@@ -26,26 +26,30 @@ FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN requests ON reque
 LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
 WHERE items.state IN {ITEM_ENDED} ORDER BY items.id;
 
--- name: costs_of
--- The known cost of all attempts of some items.
-SELECT batch.id AS id,
-    (SELECT CAST(sum(attempts.cost_micros) AS bigint) FROM attempts WHERE attempts.item_id = batch.id) AS cost_micros
-FROM {batch(id bigint)};
+-- name: answers_of
+-- Some ended items with their last attempt, and the usage of all their attempts. An item whose fence is 1 was claimed
+-- once and has one attempt, so nothing has to be added up. The cost is unknown if the cost of any attempt is.
+SELECT {columns AnswerRow of items, attempts.message AS message, attempts.result AS result,
+    attempts.provider_status AS provider_status, requests.body AS body,
+    CASE WHEN items.fence <= 1 THEN attempts.input_tokens ELSE
+        (SELECT CAST(sum(tried.input_tokens) AS bigint) FROM attempts AS tried WHERE tried.item_id = items.id)
+    END AS input_tokens,
+    CASE WHEN items.fence <= 1 THEN attempts.output_tokens ELSE
+        (SELECT CAST(sum(tried.output_tokens) AS bigint) FROM attempts AS tried WHERE tried.item_id = items.id)
+    END AS output_tokens,
+    CASE WHEN items.fence <= 1 THEN attempts.cost_micros ELSE
+        (SELECT CASE count(CASE WHEN tried.input_tokens IS NOT NULL AND tried.cost_micros IS NULL THEN 1 END)
+            WHEN 0 THEN CAST(sum(tried.cost_micros) AS bigint) END
+         FROM attempts AS tried WHERE tried.item_id = items.id)
+    END AS cost_micros}
+FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN requests ON requests.item_id = items.id
+LEFT JOIN attempts ON attempts.item_id = items.id AND attempts.fence = items.fence
+WHERE items.state IN {ITEM_ENDED} ORDER BY items.id;
 
 -- name: requests_of
 -- Some items in any state, with their requests.
 SELECT {columns ItemRequest of items, requests.body AS body}
 FROM {batch(id bigint)} JOIN items ON items.id = batch.id JOIN requests ON requests.item_id = items.id;
-
--- name: usage_of
--- The usage of all attempts of some items; `unpriced` counts attempts whose usage has an unknown price.
-SELECT batch.id AS item_id,
-    (SELECT CAST(sum(attempts.input_tokens) AS bigint) FROM attempts WHERE attempts.item_id = batch.id) AS input_tokens,
-    (SELECT CAST(sum(attempts.output_tokens) AS bigint) FROM attempts WHERE attempts.item_id = batch.id) AS output_tokens,
-    (SELECT CAST(sum(attempts.cost_micros) AS bigint) FROM attempts WHERE attempts.item_id = batch.id) AS cost_micros,
-    (SELECT count(*) FROM attempts WHERE attempts.item_id = batch.id AND attempts.input_tokens IS NOT NULL
-         AND attempts.cost_micros IS NULL) AS unpriced
-FROM {batch(id bigint)};
 
 -- name: copies_of
 -- The further custom_ids that get the answers of some items.

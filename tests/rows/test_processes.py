@@ -37,7 +37,7 @@ def started(site: RowSite) -> Iterator[subprocess.Popen[str]]:
         sys.executable,
         "-c",
         PROGRAM,
-        json.dumps(site.with_options(reconcilable=True, timeout=5, progress=None)),
+        json.dumps(site.with_options(reconcilable=True, timeout=5, progress=None, budget=5, max_tokens=100)),
     ]
     environment = {**os.environ, **SHORT_WAITS}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)

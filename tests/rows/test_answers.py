@@ -9,7 +9,7 @@ from backstay.core.ids import item_id
 from backstay.core.models import Flaw
 from backstay.rows.answers import AnswerReader, AnswerType
 from backstay.rows.sources import open_rows
-from backstay.store.results import AnswerRow
+from backstay.store.results import ROWS_FIRST, AnswerRow
 
 REPLY = {"model": "m", "choices": [{"message": {"content": '{"stars": "many"}'}, "finish_reason": "stop"}]}
 
@@ -46,3 +46,12 @@ def test_an_answer_of_an_earlier_run_costs_nothing_and_one_without_a_price_is_un
     assert reader()._answer(0, {}, ended(None)).cost is None
     earlier = reader()._answer(0, {}, ended(None, attempts=0, micros=700))
     assert (earlier.cost, earlier.reused, earlier.usage.input_tokens) == (0.0, True, 0)
+
+
+def test_a_page_is_as_long_as_the_texts_of_the_page_before_allow() -> None:
+    """Rows may hold images: a fixed number of them may not fit in memory."""
+    found = reader()
+    pages = found.pages(range(1_000))
+    assert next(pages) == range(ROWS_FIRST)
+    found.page_requests = 7
+    assert next(pages) == range(ROWS_FIRST, ROWS_FIRST + 7)

@@ -46,6 +46,7 @@ class Budgets:
         if not 0 <= limit_micros <= MICROS_MAX:
             raise UsageError(f"a budget must be from 0 to {MICROS_MAX // 1_000_000:,} dollars")
         key = {"owner": owner, "handler": handler, "period": period}
+        yield Ask("wait_for_payments")
         known = yield Ask("lock_budget", key)
         rows: list[Budget] = yield Ask("set_budget", {**key, "limit_micros": limit_micros})
         made = rows[0]

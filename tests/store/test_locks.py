@@ -10,9 +10,9 @@ import pytest
 
 from backstay.core.errors import DatabaseUnreachable
 from backstay.core.models import Claimed, Outcome
-from backstay.core.money import Period
+from backstay.core.money import Budget, Period
 from backstay.store.databases.postgres import TRIES_MAX, PostgresDatabase
-from backstay.store.items import Want
+from backstay.store.items import ClaimedItems, Want
 from backstay.store.queries import Ask
 from backstay.store.store import Store
 from tests.databases import START_MS, Site, Ticker
@@ -126,21 +126,77 @@ async def test_money_that_is_spent_while_a_claim_waits_for_its_job_is_not_spent_
     ]
 
 
-async def test_a_budget_set_between_the_look_and_the_claim_is_kept(
+@asynccontextmanager
+async def a_budget_set_after(
+    statement: str, site: Site, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[None]:
+    """A person sets a budget at the moment when a transaction has run this statement and has not committed."""
+    ask, setting = PostgresDatabase._ask, list[asyncio.Task[Budget]]()
+
+    async def then_set(self: PostgresDatabase, connection: Any, asked: Ask) -> list[Any]:
+        rows = await ask(self, connection, asked)
+        if asked.name == statement and not setting:
+            setting.append(asyncio.create_task(store.budgets.set("", "echo", Period.TOTAL, 60)))
+            await asyncio.wait([setting[0], asyncio.create_task(somebody_waits(site))], return_when="FIRST_COMPLETED")
+        return rows
+
+    monkeypatch.setattr(PostgresDatabase, "_ask", then_set)
+    yield
+    await setting[0]
+
+
+async def test_a_claim_that_waited_for_a_new_budget_stays_below_it(
     site: Site, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wants = await priced_job(store, budget=50)
-    ask = PostgresDatabase._ask
+    ask, claiming = PostgresDatabase._ask, list[asyncio.Task[ClaimedItems]]()
 
-    async def set_before(self: PostgresDatabase, connection: Any, asked: Ask) -> list[Any]:
-        if asked.name == "claim_fitting":
-            await store.budgets.set("", "echo", Period.TOTAL, 20)
+    async def claim_before(self: PostgresDatabase, connection: Any, asked: Ask) -> list[Any]:
+        if asked.name == "set_budget":
+            claiming.append(asyncio.create_task(store.items.claim(wants, "w1:1", LEASE_MS)))
+            await somebody_waits(site)
         return await ask(self, connection, asked)
 
-    monkeypatch.setattr(PostgresDatabase, "_ask", set_before)
-    assert len((await store.items.claim(wants, "w1:1", LEASE_MS)).items) == 2
+    monkeypatch.setattr(PostgresDatabase, "_ask", claim_before)
+    await store.budgets.set("", "echo", Period.TOTAL, 20)
+    assert len((await claiming[0]).items) == 2
     [budget] = await store.budgets.all()
     assert (budget.reserved_micros, budget.left_micros) == (20, 0)
+
+
+@pytest.mark.parametrize(("statement", "others"), [("job_ceilings", 0), ("claim_fitting", 0), ("reserve", 1)])
+async def test_a_budget_that_is_set_while_a_claim_commits_counts_its_money(
+    site: Site, store: Store, monkeypatch: pytest.MonkeyPatch, statement: str, others: int
+) -> None:
+    wants = await priced_job(store, budget=50)
+    for _ in range(others):
+        await store.budgets.set("", "", Period.DAY, 1_000)
+    async with a_budget_set_after(statement, site, store, monkeypatch):
+        assert len((await store.items.claim(wants, "w1:1", LEASE_MS)).items) == 5
+    assert {budget.reserved_micros for budget in await store.budgets.all()} == {50}
+
+
+async def test_a_budget_that_is_set_while_a_second_try_of_a_claim_commits_counts_its_money(
+    site: Site, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wants = await priced_job(store, budget=50)
+    async with a_budget_set_after("reserve", site, store, monkeypatch):
+        async with holding(site, "UPDATE jobs SET spent_micros = 30"):
+            claiming = asyncio.create_task(store.items.claim(wants, "w1:1", LEASE_MS))
+            await somebody_waits(site)
+        assert len((await claiming).items) == 2
+    [budget] = await store.budgets.all()
+    assert budget.reserved_micros == 20
+
+
+async def test_a_budget_that_is_set_while_a_settlement_commits_does_not_keep_its_money(
+    site: Site, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items = (await store.items.claim(await priced_job(store, budget=50), "w1:1", LEASE_MS)).items
+    async with a_budget_set_after("lock_budgets", site, store, monkeypatch):
+        await store.items.settle([decided(item, OK, START_MS) for item in items[:3]])
+    [budget] = await store.budgets.all()
+    assert budget.reserved_micros == 20, "that of the two calls that are still under way"
 
 
 async def test_a_claim_writes_its_items_before_it_locks_their_job(site: Site, store: Store) -> None:

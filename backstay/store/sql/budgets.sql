@@ -3,6 +3,14 @@
 -- name: budgets
 SELECT {columns Budget} FROM budgets ORDER BY owner, handler, period;
 
+-- name: wait_for_payments
+-- Before a budget is made. SQLite has one writer at a time, so nothing needs to be awaited.
+SELECT 0 AS waited;
+
+-- name: wait_for_payments.postgres
+-- why: no other transaction may move money until this one ends, and the next statements see what the others have committed.
+SELECT pg_advisory_xact_lock({budgets_lock}) AS waited;
+
 -- name: lock_budgets
 -- Those that cover one of some pairs of owner and handler, with the time.
 SELECT {fields Budget}, {now} AS now FROM budgets

@@ -103,16 +103,16 @@ WHERE items.id = batch.id AND CASE WHEN items.state = 'queued' THEN 1 ELSE 0 END
 RETURNING {taken};
 
 -- name: job_ceilings
--- What the jobs have left, if they have a ceiling, and whether a budget that they share covers the handler. Nothing is
--- locked, so this only tells which way to claim.
-SELECT id, {left_micros} AS left_micros, CASE WHEN {shares_budget} THEN 1 ELSE 0 END AS shares
+-- What the jobs have left, if they have a ceiling, and whether a budget that they share covers the handler. No row
+-- is locked, so this only tells which way to claim.
+SELECT {no_new_budget} id, {left_micros} AS left_micros, CASE WHEN {shares_budget} THEN 1 ELSE 0 END AS shares
 FROM jobs WHERE id IN (SELECT id FROM {batch(id bigint)});
 
 -- name: claim_fitting.postgres
 -- why: the claim of items that fit under the ceilings of their jobs, and the money for them, in one round trip. The jobs
 -- come last, so their rows are not locked while the items are written: settlements need those rows. The ceilings are
--- those of the row that is updated. If one is too low by now, or a budget is shared, this returns nothing, and the
--- transaction must be rolled back.
+-- those of the row that is updated. If one is too low by now, or job_ceilings waited for a budget that was being
+-- made, this returns nothing, and the transaction must be rolled back.
 WITH claimed AS (
     UPDATE items SET
         {take}, reserved_micros = batch.reserved
@@ -133,7 +133,7 @@ SELECT {columns Claimed of claimed} FROM claimed WHERE (SELECT count(*) FROM pai
 -- name: purses
 -- The money that jobs have left, if they have a budget. The rows are locked, because two claims must not spend the same
 -- money; all of them and in order, because the claim changes them all.
-SELECT id, owner, {left_micros} AS left_micros
+SELECT {no_new_budget} id, owner, {left_micros} AS left_micros
 FROM jobs WHERE id IN (SELECT id FROM {batch(id bigint)}) ORDER BY id {for_update};
 
 -- name: reserve

@@ -6,7 +6,7 @@
 -- the lock are stale, and writing them would undo another worker's count. Sums that handlers and replies report are limited:
 -- a number too large for the database would keep all items of the group from being settled.
 WITH locked AS MATERIALIZED (
-    SELECT id FROM jobs WHERE id IN (SELECT job_id FROM {batch JobCounts})
+    SELECT {no_new_budget} id FROM jobs WHERE id IN (SELECT job_id FROM {batch JobCounts})
     ORDER BY id {for_update}
 )
 UPDATE jobs SET

@@ -218,6 +218,17 @@ few AS MATERIALIZED (
 -- How many items of a job have not ended, as far as its row knows.
 jobs.total - jobs.succeeded - jobs.failed - jobs.skipped - jobs.cancelled
 
+-- shared: budgets_lock
+-- The advisory lock of the list of budgets: shared by those who move money, exclusive for whoever makes a budget. So a new
+-- budget counts all money that is set aside, and nobody gives money back without seeing the budget.
+7088949487481126912
+
+-- shared: no_new_budget
+-- Before the columns of a statement: no budget is made until the transaction ends. A later statement may read the budgets.
+
+-- shared: no_new_budget.postgres
+pg_advisory_xact_lock_shared({budgets_lock}) AS no_new_budget,
+
 -- shared: counts_lock
 -- The advisory lock of a job's counts: shared by those who add rows to job_counts, exclusive for whoever adds them up.
 7088947288457871360 + job_id

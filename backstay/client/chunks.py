@@ -6,6 +6,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from typing import Any, NamedTuple
 
 from backstay.core.errors import UsageError
+from backstay.core.failures import one_line
 from backstay.core.models import AnswerKey
 from backstay.handlers.handler import Weighed, require_cost
 from backstay.store.submissions import CHUNK_CHARACTERS, CHUNK_ITEMS, Chunk, NewJob
@@ -63,8 +64,13 @@ async def _stream_with_keys(
 
 def _with_key(number: int, item: Any, encode: Encode, by: str | Callable[[Any], object]) -> KeyedItem:
     encoded = to_body(encode, item, number)
+    hint = "a key is a text of 1 to 255 printable characters, or a whole number"
     if callable(by):
-        key = by(item)
+        try:
+            key = by(item)
+        except Exception as error:
+            said = one_line(f"{type(error).__name__}: {error}")
+            raise UsageError(f"item {number} has no key: its item_key failed: {said}", hint=hint) from error
     else:
         made = json.loads(_body_of(encoded))
         key = made.get(by) if isinstance(made, dict) else None
@@ -72,7 +78,6 @@ def _with_key(number: int, item: Any, encode: Encode, by: str | Callable[[Any], 
         key = str(key)
     if not is_key(key):
         what = "its item_key gives none" if callable(by) else f"its field {by!r} has none"
-        hint = "a key is a text of 1 to 255 printable characters, or a whole number"
         raise UsageError(f"item {number} has no key: {what}", hint=hint)
     return KeyedItem(encoded, str(key))
 

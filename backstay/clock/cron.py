@@ -19,6 +19,7 @@ from backstay.core.errors import UsageError
 
 LINE_CHARACTERS_MAX: Final = 200
 ZONE_CHARACTERS_MAX: Final = 100
+_OF_THE_MACHINE: Final = ("localtime", "posixrules")  # each machine may have another one: workers would not agree
 _STEPS_MAX: Final = {"minute": 60, "hour": 24, "day of month": 31, "month": 12, "day of week": 7}
 _FIELDS: Final = ", ".join(_STEPS_MAX)
 _SPANS_MS: Final = (3_600_000, 86_400_000, 31 * 86_400_000)
@@ -69,10 +70,12 @@ def _error_of(parts: list[str]) -> str | None:
 @lru_cache(maxsize=256)
 def zone_named(name: str) -> tzinfo:
     try:
+        if name in _OF_THE_MACHINE:
+            raise KeyError
         if len(name) <= ZONE_CHARACTERS_MAX:
             return UTC if name == "UTC" else ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # not found; not a name; the name of a folder
-        close = difflib.get_close_matches(name, available_timezones(), n=1)
+        close = difflib.get_close_matches(name, available_timezones().difference(_OF_THE_MACHINE), n=1)
         hint = f"did you mean {close[0]}?" if close else "use a name such as Europe/Berlin or UTC"
         raise UsageError(f"there is no time zone {name!r}", hint=hint) from None
     raise UsageError(f"there is no time zone {name[:ZONE_CHARACTERS_MAX]!r}…")

@@ -295,5 +295,7 @@ def _weight(handler: Handler, body: str) -> tuple[int, int]:
     """The most that a call of this item costs, and its tokens."""
     try:
         return handler.rules.calls.weigh(body)
-    except Exception:  # an error in the user's function; the run of this item fails with the same error
+    except (
+        BaseException
+    ):  # the user's function failed, or exits the process; the run of this item fails with the same error
         return 0, 0

@@ -78,7 +78,7 @@ class Scheduler:
             jobs = await self._parts.store.schedules.fire(firing)
         except DatabaseUnreachable:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             message = error.message if isinstance(error, BackstayError) else failure_of_exception(error).message
             await self._fail(found, message, WAIT_MS)
             return 0

@@ -291,7 +291,9 @@ def call_limits(rate: object, tokens_per_minute: int | None, tokens: object, cos
 def _ask(function: Callable[[Any], object], payload: Any, what: str) -> object:
     try:
         return function(payload)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # also one that exits: it must not end a worker
         said = one_line(f"{type(error).__name__}: {error}")
         hint = "it gets the payload as the handler does"
         raise UsageError(f"the function that tells the {what} of an item failed: {said}", hint=hint) from error
@@ -306,6 +308,8 @@ def _check_tokens(tokens: object, what: str) -> int:
 def read_dollars(dollars: object, what: str) -> int:
     """An amount of dollars in micro-dollars, rounded up."""
     number = dollars if isinstance(dollars, int | float | Decimal) and not isinstance(dollars, bool) else None
+    if isinstance(number, Decimal) and number.is_nan():
+        number = None  # it cannot be compared
     if number is None or not 0 <= number <= COUNT_MAX // 1_000_000:
         raise UsageError(f"{what} must be a number of dollars from 0, not {dollars!r}")
     return math.ceil(Decimal(str(number)) * 1_000_000)

@@ -140,6 +140,7 @@ def test_firings_are_a_stream_that_costs_only_what_is_read() -> None:
         ("* * * * *", "Europe", "there is no time zone 'Europe'"),
         ("* * * * *", "../../etc/passwd", "there is no time zone '../../etc/passwd'"),
         ("* * * * *", "", "there is no time zone ''"),
+        ("* * * * *", "localtime", "there is no time zone 'localtime'"),
         ("* * * * *", "x" * 200, f"there is no time zone {'x' * 100!r}…"),
     ],
 )

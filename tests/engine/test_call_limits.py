@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import sys
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -152,6 +154,22 @@ async def test_items_that_came_without_the_code_are_weighed_and_a_bad_one_fails_
     assert "the cost or the tokens of this item cannot be computed" in str(results[1].message)
     assert provider.calls == 2, "what cannot be weighed is never sent"
     assert (await job.show()).spent_micros == 15_000
+
+
+async def test_a_cost_function_that_exits_or_gives_no_number_fails_its_item_alone(make_rig: MakeRig) -> None:
+    def cost(pages: int) -> float:
+        if pages == 0:
+            sys.exit(3)
+        return Decimal("nan") if pages == 1 else 0.01  # type: ignore[return-value]
+
+    rig = await make_rig()
+    provider = rig.serves(Provider(), cost=cost)
+    client = await rig.app.open()
+    job = await client.submit("call", [5, 0, 1, 5], Options(), json.dumps, lambda: None)
+    await rig.tick()
+    await rig.tick()
+    assert [result.state for result in await rig.results(job)] == ["succeeded", "failed", "failed", "succeeded"]
+    assert provider.calls == 2
 
 
 async def test_a_budget_of_the_month_stops_one_owner_and_no_other(make_rig: MakeRig) -> None:

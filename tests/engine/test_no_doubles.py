@@ -279,6 +279,7 @@ async def test_known_keys_cost_one_statement_for_each_chunk(make_sqlite_rig: Mak
         ({"item_key": ""}, "item_key must be"),
         ({"item_key": "name"}, "item 1 has no key: its field 'name' has none"),
         ({"item_key": lambda item: item["name"]}, "item 1 has no key: its item_key gives none"),
+        ({"item_key": lambda item: item["nam"]}, "item 0 has no key: its item_key failed: KeyError: 'nam'"),
         ({"item_key": "flag"}, "item 0 has no key"),
     ],
 )

@@ -187,10 +187,13 @@ async def test_broken_schedules_among_good_ones_stop_none_and_say_what_is_wrong(
     assert (mended.error, len(await moved.keys("b-payload"))) == (None, 1)
 
 
-async def test_a_validator_that_raises_anything_breaks_its_own_schedule_only(moved: Moved) -> None:
+@pytest.mark.parametrize("error", [KeyError, SystemExit])
+async def test_a_validator_that_raises_anything_breaks_its_own_schedule_only(
+    moved: Moved, error: type[BaseException]
+) -> None:
     class Odd:
         def check(self, payload: Any) -> None:
-            raise KeyError("nobody foresaw this")
+            raise error("nobody foresaw this")
 
     await moved.add("good")
     await moved.add("odd")

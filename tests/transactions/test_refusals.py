@@ -56,6 +56,17 @@ async def test_psycopg_with_autocommit_needs_a_transaction(shop: str) -> None:
         assert await rows(shop, "SELECT count(*) FROM jobs") == [(1,)]
 
 
+async def test_psycopg_in_pipeline_mode_is_refused(shop: str) -> None:
+    """Its results come later than its statements, so a job looked as if it were gone."""
+    async with application(shop) as app, await psycopg.AsyncConnection.connect(shop) as connection:
+        async with connection.pipeline():
+            await connection.execute("SELECT 1")
+            await refused(app, connection, "a connection in pipeline mode cannot be used")
+        await app.submit("echo", [1], connection=connection)
+        await connection.commit()
+        assert await rows(shop, "SELECT count(*) FROM jobs") == [(1,)]
+
+
 async def test_sqlalchemy_with_autocommit_is_refused(shop: str) -> None:
     engine = sqlalchemy.create_engine(dialect_url(shop, "psycopg"), isolation_level="AUTOCOMMIT")
     async with application(shop) as app:

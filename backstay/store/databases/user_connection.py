@@ -265,6 +265,10 @@ class PsycopgCalls(CursorCalls):
         super().__init__(connection)
         self.is_async = iscoroutinefunction(connection.execute)
 
+    async def begin(self) -> None:
+        if self._connection.info.pipeline_status:  # results would come later
+            raise UsageError("a connection in pipeline mode cannot be used", hint="leave the pipeline before the call")
+
     def in_transaction(self) -> bool:
         """Without autocommit, the first statement begins a transaction."""
         return not self._connection.autocommit or self._connection.info.transaction_status in IN_TRANSACTION

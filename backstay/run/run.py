@@ -13,7 +13,7 @@ from backstay.core.display import show_count
 from backstay.core.errors import DatabaseUnreachable, NotAllowed, UsageError
 from backstay.core.ids import item_id
 from backstay.core.models import ANSWER_FLAWS, Flaw
-from backstay.core.states import ItemState, JobState
+from backstay.core.states import ItemState
 from backstay.engine.gate import FirstReplies
 from backstay.engine.worker import Worker
 from backstay.llm.bodies import object_of
@@ -118,13 +118,10 @@ class Run:
                 await client.store.providers.release(provider)
 
     async def _revive(self, client: Client, job_id: int) -> None:
-        """A person runs the same command again: paused and failed requests are tried again, under the new budget or the
-        earlier one."""
+        """A person runs the same command again: failed requests are tried again, under the new budget or the earlier
+        one."""
         store = client.store
         await set_ceiling(client, job_id, self._order)
-        view = await client.job(job_id).show()
-        if view.state is JobState.PAUSED:
-            await client.job(job_id).resume()
         if not self._order.retry_failed:
             return
         if any(group.flaw == Flaw.LATE for group in await store.job_views.failures(job_id)):
@@ -156,6 +153,10 @@ class Run:
             first = self._order.try_first
             working = self._app.working(self._order.slots, job.id, None, self._trial, grace, first)
             async with working as self._worker:
+                # After the worker is registered: an earlier run of this job, which ends just now, pauses it no more.
+                if await client.store.workers.take_up(job.id, client.owner):
+                    await client.store.jobs.unpark(job.id)
+                    self._wake()
                 try:
                     with suppress(BrokenPipeError):  # the reader of our output has closed the pipe
                         ending = await self._watch(client, job, collector, submitting, view)
@@ -168,7 +169,8 @@ class Run:
             with suppress(BrokenPipeError):
                 await (collector.finish_ordered() if self._order.ordered else collector.finish())
         if ending in (Ending.INTERRUPTED, Ending.REFUSED, Ending.TRIED):
-            await pause_alone(client, job)
+            # Only this command sent the job: workers that start later must not continue it by themselves.
+            await client.store.workers.pause_unattended(job.id, client.owner, client.limits.lease_ms)
         return job, ending, view
 
     def _collector(self, client: Client, files: ResultFiles, job: Job) -> Collector:
@@ -358,13 +360,6 @@ async def require_alone(client: Client) -> None:
         hint = "stop them, or use another database with --db"
         who = show_count(len(others), "other worker")
         raise NotAllowed(f"--try cannot hold back the rest: {who} of this database would send it", hint=hint)
-
-
-async def pause_alone(client: Client, job: Job) -> None:
-    """Pauses a run that only this command sent: workers that start later must not continue it by themselves."""
-    others, view = await _others(client), await job.show()
-    if not others and not view.ended and view.stop_reason is None:
-        await job.pause()
 
 
 async def are_tried(client: Client, job_id: int, first: int | None) -> bool:

@@ -219,10 +219,16 @@ def disown_job(job_id: int, owner: str) -> Script[Mapping[str, Any]]:
 
 
 def _act(statement: str, job_id: int, owner: str, act: str) -> Script[None]:
-    rows = yield Ask(statement, {"job_id": job_id, "owner": owner})
-    if not rows:
+    if not (yield from change_job(statement, job_id, owner, act)):
         yield from _refuse(job_id, owner, act)
-    yield Ask("write_events", batch=[(f"job:{job_id}", act, None)])
+
+
+def change_job(statement: str, job_id: int, owner: str, act: str) -> Script[bool]:
+    """Returns whether the state of the job allowed it."""
+    rows = yield Ask(statement, {"job_id": job_id, "owner": owner})
+    if rows:
+        yield Ask("write_events", batch=[(f"job:{job_id}", act, None)])
+    return bool(rows)
 
 
 def _refuse(job_id: int, owner: str, act: str) -> Script[None]:

@@ -7,8 +7,10 @@ from typing import Final, NamedTuple
 from backstay.clock import DAY_MS
 from backstay.core.display import one_line, show_utc
 from backstay.store.databases.database import Database, writes
+from backstay.store.jobs import change_job
 from backstay.store.queries import Ask, Script, one, record
 
+LOOKED_MAX: Final = 100
 LEASES_LOOKED_MAX: Final = 20_000
 KEPT_MS: Final = 7 * DAY_MS
 
@@ -105,7 +107,24 @@ class Workers:
     def unregister(self, worker: str) -> Script[None]:
         yield Ask("unregister_worker", {"id": worker})
 
-    async def page(self, n: int = 100) -> list[WorkerView]:
+    # A run that ends pauses its job, and the same run may begin again at this moment. Both lock the job first, and the
+    # new run has registered its worker before: so either its worker is seen, or it sees the pause.
+
+    @writes
+    def pause_unattended(self, job_id: int, owner: str, lease_ms: int) -> Script[None]:
+        """Pauses a job if it can be paused and no worker is alive."""
+        yield Ask("lock_jobs", {"owner": owner}, [(job_id,)])
+        workers: list[WorkerView] = yield Ask("workers", {"n": LOOKED_MAX})
+        if not any(worker.alive(lease_ms) for worker in workers):
+            yield from change_job("pause_job", job_id, owner, "paused")
+
+    @writes
+    def take_up(self, job_id: int, owner: str) -> Script[bool]:
+        """Resumes a job if it is paused; returns whether it was. The caller's worker is registered."""
+        yield Ask("lock_jobs", {"owner": owner}, [(job_id,)])
+        return (yield from change_job("resume_job", job_id, owner, "resumed"))
+
+    async def page(self, n: int = LOOKED_MAX) -> list[WorkerView]:
         return await self._db.read(one("workers", {"n": n}))
 
     async def held_leases(self) -> list[HeldLeases]:

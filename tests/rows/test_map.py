@@ -4,6 +4,8 @@ import asyncio
 import os
 import pickle
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,17 @@ import pandas
 import polars
 import pytest
 from pydantic import BaseModel
+from typing_extensions import override
 
 import backstay
 from backstay.core.errors import RequestsRefused, RowsFailed, UsageError
+from backstay.rows.mapped_run import MappedRun, prepare
+from backstay.rows.options import read_options
+from backstay.rows.progress import BACKGROUND, LastState
 from tests.cli.practice_thread import served
 from tests.rows.conftest import RowSite
 
+WAIT_SECONDS = 30
 REVIEWS = [{"text": "good"}, {"text": "bad"}, {"text": "so so"}]
 
 
@@ -297,6 +304,37 @@ def test_a_loop_that_is_left_stops_the_run_and_the_same_call_goes_on(site: RowSi
     assert site.paid < 60
     answers = backstay.map([f"{n}" for n in range(60)], "{row}", **site.with_options(concurrency=4))
     assert (len(answers.values()), site.practice.bill.charged, site.practice.bill.paid_twice) == (60, 60, [])
+
+
+class BeforeWork(LastState):
+    """Runs something when the job is known and the worker of this run is not yet registered."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        super().__init__()
+        self._work = work
+
+    @override
+    def open(self, job_id: int) -> Any:
+        self._work()
+        return super().open(job_id)
+
+
+def test_a_run_that_is_stopped_does_not_pause_the_same_run_that_just_began(site: RowSite) -> None:
+    site.practice.change(latency=0.05)
+    terms = read_options(site.with_options(concurrency=1))
+    first, second = (MappedRun(prepare([f"{n}" for n in range(20)], "{row}", None, terms)) for _ in range(2))
+
+    def stop_first() -> None:
+        first.stop()
+        going.result(WAIT_SECONDS)
+
+    with ThreadPoolExecutor() as threads:
+        going = threads.submit(asyncio.run, first.go())
+        while site.paid < 1:
+            assert not wait((going,), 0.01).done
+        second.view = BeforeWork(stop_first)
+        assert len(BACKGROUND.start(second.go()).result(WAIT_SECONDS)) == 20
+    assert (site.paid, site.practice.bill.paid_twice) == (20, [])
 
 
 def test_a_file_becomes_a_table(site: RowSite, tmp_path: Path) -> None:

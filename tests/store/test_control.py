@@ -8,7 +8,7 @@ from backstay.core.errors import NotAllowed, NotFound
 from backstay.core.ids import item_id
 from backstay.core.states import JobState, StopReason
 from backstay.store.jobs import Jobs
-from tests.store.store_rig import OK, WRONG, Scene
+from tests.store.store_rig import LEASE_MS, OK, WRONG, Scene
 
 Verb = Callable[[Jobs, int, str], Awaitable[object]]
 VERBS: dict[str, Verb] = {"pause": Jobs.pause, "resume": Jobs.resume, "cancel": Jobs.cancel, "retry": Jobs.retry}
@@ -91,3 +91,29 @@ async def test_what_a_person_did_is_told_in_the_timelines(scene: Scene) -> None:
     assert [event.act for event in told] == ["retried", "paused", "resumed", "cancel_asked"]
     assert told[0].detail == "1 item"
     assert [e.act for e in await scene.store.events.oldest(f"item:{item_id(job_id, 0)}")] == ["retried"]
+
+
+async def test_a_job_is_paused_when_nobody_is_there_for_it_and_resumed_by_whoever_comes(scene: Scene) -> None:
+    workers, job_id = scene.store.workers, await scene.submit()
+    await workers.register("w1", "host", 1, "place", "{}")
+    await workers.pause_unattended(job_id, "ann", LEASE_MS)
+    assert (await scene.job(job_id)).state is JobState.QUEUED
+    await workers.unregister("w1")
+    await workers.pause_unattended(job_id, "bob", LEASE_MS)
+    assert not await workers.take_up(job_id, "ann")
+    for _ in range(2):
+        await workers.pause_unattended(job_id, "ann", LEASE_MS)
+        assert (await scene.job(job_id)).state is JobState.PAUSED
+    assert not await workers.take_up(job_id, "bob")
+    assert [await workers.take_up(job_id, "ann") for _ in range(2)] == [True, False]
+    assert (await scene.job(job_id)).state is JobState.QUEUED
+
+
+async def test_the_job_of_a_dead_worker_is_paused_and_an_ended_one_is_not(scene: Scene) -> None:
+    ended, job_id = await scene.ended(OK), await scene.submit()
+    await scene.store.workers.register("w1", "host", 1, "place", "{}")
+    await scene.site.advance(LEASE_MS / 1000)
+    for each in (ended, job_id):
+        await scene.store.workers.pause_unattended(each, "ann", LEASE_MS)
+    assert (await scene.job(job_id)).state is JobState.PAUSED
+    assert (await scene.job(ended)).state is JobState.COMPLETED

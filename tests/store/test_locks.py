@@ -276,3 +276,23 @@ async def test_the_victim_of_a_deadlock_is_tried_again_some_times(postgres_url: 
             await change()
     await change()
     await store.close()
+
+
+async def test_a_run_that_ends_sees_the_worker_of_one_that_begins_meanwhile(site: Site, store: Store) -> None:
+    job_id = (await store.submissions.open(new_job(), chunk(0, 1, last=True))).id
+    async with holding(site, f"SELECT FROM jobs WHERE id = {job_id} FOR UPDATE"):
+        pausing = asyncio.create_task(store.workers.pause_unattended(job_id, "ann", LEASE_MS))
+        await somebody_waits(site)
+        await store.workers.register("w2", "host", 1, "place", "{}")
+    await pausing
+    assert await site.one("SELECT state FROM jobs") == "queued"
+
+
+async def test_a_run_that_begins_sees_the_pause_that_is_just_written(site: Site, store: Store) -> None:
+    job_id = (await store.submissions.open(new_job(), chunk(0, 1, last=True))).id
+    paused = f"UPDATE jobs SET state = 'paused', held = 1, paused_at = {START_MS} WHERE id = {job_id}"
+    async with holding(site, paused):
+        taking = asyncio.create_task(store.workers.take_up(job_id, "ann"))
+        await somebody_waits(site)
+    assert await taking
+    assert await site.one("SELECT state FROM jobs") == "queued"

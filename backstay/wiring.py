@@ -19,9 +19,9 @@ from backstay.observe.bus import Bus
 from backstay.settings import Settings
 from backstay.store.databases import schema
 from backstay.store.databases.database import Database, is_postgres
-from backstay.store.databases.item_events import ItemEventsDatabase
 from backstay.store.databases.schema import Promise, postgres_promises, sqlite_promises
 from backstay.store.databases.sqlite import SQLiteDatabase
+from backstay.store.outbox import ItemEventsDatabase
 from backstay.store.store import Store
 
 TRACING_EXTRA = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")

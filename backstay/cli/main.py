@@ -41,7 +41,7 @@ COMMANDS = {
     "submit": ("backstay.cli.submit:submit", "Queue the lines of a JSON Lines file as the items of a job."),
     "jobs": ("backstay.cli.jobs:jobs", "List jobs, the newest first."),
     "job": ("backstay.cli.job:job", "Show, watch, pause, resume, cancel or retry a job; read its results."),
-    "item": ("backstay.cli.item:item", "Show an item and why it is not running, or retry it."),
+    "item": ("backstay.cli.jobs:item", "Show an item and why it is not running, or retry it."),
     "deadletters": (
         "backstay.cli.deadletters:deadletters",
         "List, replay, archive or restore dead letters (failed items).",

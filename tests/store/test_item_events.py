@@ -12,8 +12,7 @@ from backstay.core.signing import Signer
 from backstay.core.states import StopReason
 from backstay.handlers.outgoing import Outgoing
 from backstay.messaging.webhook_relay import Relay
-from backstay.store.databases.item_events import CHANGES, ItemEventsDatabase
-from backstay.store.outbox import EVENT_ITEMS_MAX, MESSAGES
+from backstay.store.outbox import CHANGES, EVENT_ITEMS_MAX, MESSAGES, ItemEventsDatabase
 from backstay.store.queries import statements
 from backstay.store.store import Store
 from backstay.store.webhooks import ITEM_EVENTS

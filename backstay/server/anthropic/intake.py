@@ -9,9 +9,8 @@ from typing import Any, Final, NoReturn
 from backstay.core.errors import UsageError
 from backstay.llm.lines import LineRefused, LlmRequest, members, text_of
 from backstay.run.submission import Scales
-from backstay.server.openai.survey import LINE_BYTES_MAX, check_values, printable_model
+from backstay.server.openai.survey import LINE_BYTES_MAX, UNBOUNDED_WORDS, check_values, printable_model
 from backstay.server.openai.upstream import MESSAGES
-from backstay.server.openai.validation import UNBOUNDED_WORDS
 from backstay.server.problems import Problem
 
 REQUESTS_MAX: Final = 100_000

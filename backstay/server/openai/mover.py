@@ -19,9 +19,16 @@ from backstay.llm.lanes import Lanes
 from backstay.llm.lines import seal
 from backstay.run.result_file import CANCELLED, EndedRequest, lines_of
 from backstay.run.submission import ProviderTerms, announce
-from backstay.server.openai import validation
 from backstay.server.openai.shapes import BATCH_EXPIRED, EXPIRED_WORDS, asks_chat, result_lines
-from backstay.server.openai.survey import Fault, Unsendable, entries_of, requests_of
+from backstay.server.openai.survey import (
+    Fault,
+    Unsendable,
+    check_file,
+    entries_of,
+    errors_as_json,
+    requests_of,
+    weigh_line,
+)
 from backstay.server.openai.upstream import handlers_of, require_upstream, scales_of
 from backstay.server.service import Service, drop_blobs, end_waiting, stop_job
 from backstay.store.batches import Batch
@@ -86,7 +93,7 @@ class BatchSender:
         options, count = self._service.options, 0
         scales, handlers = scales_of(options), handlers_of(options)
         async for line, parsed in requests_of(self._service, self._batch):
-            worst, tokens, written = validation.weigh_line(scales, line, parsed)
+            worst, tokens, written = weigh_line(scales, line, parsed)
             yield Weighed(seal(parsed.request), worst, tokens, handlers[parsed.api], output_tokens=written)
             count += 1
             if count % ATTACH_ITEMS == 0:
@@ -280,9 +287,9 @@ class Mover:
                 assert_never(batch.status)
 
     async def _validate(self, batch: Batch) -> int | None:
-        faults, survey = await validation.check_file(self._service, batch)
+        faults, survey = await check_file(self._service, batch)
         if faults:
-            await self._batches.fail(batch.id, validation.errors_as_json(faults))
+            await self._batches.fail(batch.id, errors_as_json(faults))
         else:
             await self._batches.begin(batch.id, survey["requests"], next(iter(survey["models"]), None))
         return None
@@ -321,7 +328,7 @@ class Mover:
         return LATER_MS
 
     async def _fail_begun(self, batch: Batch, fault: Fault) -> None:
-        await self._batches.fail(batch.id, validation.errors_as_json([fault]))
+        await self._batches.fail(batch.id, errors_as_json([fault]))
         job_id = batch.job_id or await self._service.store.job_views.of_key(batch.owner, BatchSender.key(batch.id))
         if job_id is not None:
             await stop_job(self._service, job_id, batch.owner)
@@ -329,7 +336,7 @@ class Mover:
     async def _fail_unsent(self, batch: Batch) -> None:
         message = f"The bytes of file {batch.input_file_id} are gone."
         fault = Fault("invalid_request", None, message, "file_id")
-        await self._batches.fail(batch.id, validation.errors_as_json([fault]))
+        await self._batches.fail(batch.id, errors_as_json([fault]))
 
     async def _cancel(self, batch: Batch) -> int | None:
         if batch.job_id is None:
@@ -351,7 +358,7 @@ class Mover:
             await self._batches.attach(batch.id, job_id)
             return None
         if not batch.requests:
-            faults, survey = await validation.check_file(self._service, batch)
+            faults, survey = await check_file(self._service, batch)
             if not faults and survey["requests"]:
                 await self._batches.count(batch.id, survey["requests"], next(iter(survey["models"]), None))
                 return None

@@ -11,7 +11,7 @@ from backstay.core.ids import show_item
 from backstay.core.models import Flaw
 from backstay.core.states import JobState
 from backstay.server.api.operations import visible_breakers
-from backstay.server.pages import charts, layout
+from backstay.server.pages import figures, layout
 from backstay.server.pages.figures import count_of, is_near_budget, outlook, share
 from backstay.server.pages.layout import query
 from backstay.server.pages.page_request import Visit, visit_to_read
@@ -160,7 +160,8 @@ router = APIRouter(include_in_schema=False)
 JOBS_SHOWN: Final = 10
 JOBS_LOOKED: Final = 200
 QUEUES_SHOWN: Final = 20  # each of them costs one more query
-HOUR: Final = charts.SPANS[0]
+HOUR: Final = figures.SPANS[0]
+CHARTS: Final = (figures.throughput_chart, figures.latency_chart, figures.spend_chart)
 DAY_MINUTES: Final = 1_440
 
 
@@ -192,14 +193,14 @@ async def show_home(request: Request) -> Response:
 
 
 async def _figures(visit: Visit, now: int) -> dict[str, Any]:
-    measures, span = visit.service.store.measures, charts.span_named(visit.query.get("span"))
-    steps = await measures.steps(visit.owner, charts.first_minute(span, now), span.step)
-    hour = steps if span is HOUR else await measures.steps(visit.owner, charts.first_minute(HOUR, now), HOUR.step)
+    measures, span = visit.service.store.measures, figures.span_named(visit.query.get("span"))
+    steps = await measures.steps(visit.owner, figures.first_minute(span, now), span.step)
+    hour = steps if span is HOUR else await measures.steps(visit.owner, figures.first_minute(HOUR, now), HOUR.step)
     day = (await measures.by_provider(visit.owner, now // MINUTE_MS - DAY_MINUTES)).values()
     return {
         "span": span,
-        "spans": charts.SPANS,
-        "charts": [make(steps, span, now) for make in (charts.throughput, charts.latency, charts.spend)],
+        "spans": figures.SPANS,
+        "charts": [make(steps, span, now) for make in CHARTS],
         "hour": sum_measures([step.measure for step in hour]) if hour else Measure(),
         "day": sum_measures(list(day)) if day else Measure(),
     }

@@ -28,7 +28,7 @@ from backstay.core.pace import Pace
 from backstay.server.api.operations import known_breakers, known_provider
 from backstay.server.auth import operates, require_operator
 from backstay.server.pages import layout
-from backstay.server.pages.charts import most_within
+from backstay.server.pages.figures import most_within
 from backstay.server.pages.layout import redirect_with_notice
 from backstay.server.pages.page_request import Visit, visit_to_act, visit_to_read, whole_number
 from backstay.server.problems import Problem

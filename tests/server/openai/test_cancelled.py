@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from openai.types import Batch
 
-from backstay.server.openai import survey, validation
+from backstay.server.openai import mover, survey
 from backstay.server.openai.shapes import content
 from backstay.server.service import Service
 from backstay.store.files import StoredFile
@@ -67,13 +67,13 @@ async def test_a_batch_that_is_cancelled_before_it_began_names_all_its_requests(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cancelled = asyncio.Event()
-    looked = validation.check_file
+    looked = mover.check_file
 
     async def late(service: Service, batch: object) -> object:
         await cancelled.wait()
         return await looked(service, batch)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(validation, "check_file", late)
+    monkeypatch.setattr(mover, "check_file", late)
     good, bad = await desk.create(requests(5)), await desk.create(f"{line('a')}\n{line('a')}".encode())
     for batch in (good, bad):
         assert (await desk.client().batches.cancel(batch.id)).status == "cancelling"

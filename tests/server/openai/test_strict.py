@@ -3,7 +3,7 @@
 import openai
 import pytest
 
-from backstay.server.openai import files, validation
+from backstay.server.openai import files, survey
 from tests.server.openai.openai_rig import CHAT, Desk, line, requests
 
 MIXED = "\n".join([line("one", model="practice"), line("two", model="practice-mini")]).encode()
@@ -49,8 +49,8 @@ async def test_without_it_any_window_up_to_a_month_is_taken_and_none_outlasts_it
 
 
 async def test_too_many_requests_fail_the_batch(strict_desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert validation.STRICT_LINES_MAX == 50_000
-    monkeypatch.setattr(validation, "STRICT_LINES_MAX", 5)
+    assert survey.STRICT_LINES_MAX == 50_000
+    monkeypatch.setattr(survey, "STRICT_LINES_MAX", 5)
     failed = await strict_desk.done(requests(6))
     assert failed.errors is not None
     assert failed.errors.data is not None

@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from backstay.server.pages.charts import most_within
+from backstay.server.pages.figures import most_within
 from backstay.server.pages.home import QUEUES_SHOWN
 from backstay.store.measures import MINUTE_MS, Measure, MeasureSlot, MeasureSource
 from tests.server.pages.reader import reader

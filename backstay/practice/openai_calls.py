@@ -73,6 +73,10 @@ _CHOICE = (
     '{"index":%d,"message":{"role":"assistant","content":%s,"refusal":null,"annotations":[]},'
     '"logprobs":null,"finish_reason":"%s"}'
 )
+_TOOL_CHOICE = (
+    '{"index":%d,"message":{"role":"assistant","content":null,"refusal":null,"annotations":[],"tool_calls":%s},'
+    '"logprobs":null,"finish_reason":"tool_calls"}'
+)
 _METADATA_FILTER = re.compile(r"metadata\[(.+)\]")
 
 
@@ -86,7 +90,11 @@ def generate_chat(body: Body, stamp: ReplyStamp) -> GeneratedReply:
     answer = write_answer(prompt, tokens_max, stamp.answer_tokens, form)
     copies = _read_copies(body)
     finish = "stop" if answer.whole else "length"
-    choices = ",".join(_CHOICE % (index, json_text(answer.text), finish) for index in range(copies))
+    calls = _tool_calls(body, prompt.text, stamp)
+    choices = ",".join(
+        _CHOICE % (index, json_text(answer.text), finish) if calls is None else _TOOL_CHOICE % (index, calls)
+        for index in range(copies)
+    )
     asked, made = prompt.tokens + count_tool_tokens(body) + count_schema_tokens(body), answer.tokens * copies
     text = (
         f'{{"id":"chatcmpl-{stamp.mark}","object":"chat.completion","created":{stamp.created},'
@@ -97,6 +105,25 @@ def generate_chat(body: Body, stamp: ReplyStamp) -> GeneratedReply:
         '"rejected_prediction_tokens":0}},"service_tier":"default","system_fingerprint":"fp_practice"}'
     )
     return GeneratedReply(text, asked, made, asked + (tokens_max or answer.tokens) * copies)
+
+
+def _tool_calls(body: Body, prompt: str, stamp: ReplyStamp) -> str | None:
+    """A call of the tool that the request names; if any must be called, of the first, and of the last once a tool has
+    answered, so that a program that offers the tool which ends it comes to its end."""
+    choice, tools = body.get("tool_choice"), body.get("tools")
+    if not isinstance(tools, list) or not tools or choice in (None, "auto", "none"):
+        return None
+    functions = [tool.get("function") or {} for tool in tools if isinstance(tool, dict)]
+    answered = any(message.get("role") == "tool" for message in body["messages"])
+    named = (choice.get("function") or {}).get("name") if isinstance(choice, dict) else None
+    chosen = next((each for each in functions if each.get("name") == named), functions[-1 if answered else 0])
+    given = form_answer(chosen.get("parameters") or {}, prompt, None, False)
+    call = {
+        "id": f"call_{stamp.mark}",
+        "type": "function",
+        "function": {"name": chosen.get("name"), "arguments": given},
+    }
+    return json.dumps([call])
 
 
 def _schema_in(body: Body) -> Any:

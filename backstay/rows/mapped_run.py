@@ -5,7 +5,7 @@ import gc
 import os
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice, repeat
 from typing import Any, Final
@@ -13,7 +13,7 @@ from typing import Any, Final
 from backstay.client import Client
 from backstay.clock import collect_rarely
 from backstay.core.display import show_count
-from backstay.core.errors import RequestsRefused, UsageError
+from backstay.core.errors import BackstayError, RequestsRefused, UsageError
 from backstay.core.events import Event, ItemsSettled
 from backstay.core.ids import job_of, position_of
 from backstay.core.states import TERMINAL
@@ -35,6 +35,14 @@ from backstay.store.job_views import JobView
 
 OVER_BUDGET: Final = AnswerError("budget", "the budget is reached; give a higher budget to send this row")
 STOPPED: Final = AnswerError("not_sent", "the run was stopped before this row was sent")
+
+
+class BadRows(UsageError):
+    """Rows that cannot be sent: `reasons` has the first of them, by their places from 0."""
+
+    def __init__(self, message: str = "", *, hint: str | None = None, reasons: Mapping[int, str] | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.reasons = dict(reasons or {})
 
 
 class RequestTally:
@@ -109,6 +117,8 @@ def prepare(rows: Any, prompt: Prompt, schema: Any, terms: MapTerms, rows_max: i
     try:
         source = rows if isinstance(rows, RowSource) else open_rows(rows)
         return _prepare(source, CalledOnce(prompt) if callable(prompt) else prompt, schema, terms, rows_max)
+    except BadRows:
+        raise
     except UsageError as error:
         raise in_python(error) from error.__cause__
 
@@ -156,14 +166,17 @@ def _first_rows(source: RowSource, rows_max: int) -> RowSource:
 def _refuse_bad_rows(surveyed: FileSurvey, terms: MapTerms, source: RowSource) -> None:
     if not surveyed.bad:
         return
-    bad = surveyed.bad[0]
-    row = (bad.line - 1) // terms.samples + 1
+    reasons: dict[int, str] = {}
+    for bad in surveyed.bad:
+        reason = bad.reason.replace("custom_id", "id").replace(" of line ", " of row ")
+        reasons.setdefault((bad.line - 1) // terms.samples, reason)
+    row, reason = next(iter(reasons.items()))
     others = surveyed.bad_count - 1
     more = f" ({show_count(others, 'more row')} {'is' if others == 1 else 'are'} wrong)" if others else ""
-    reason = bad.reason.replace("custom_id", "id").replace(" of line ", " of row ")
     hint = "fill the value in, leave the row out, or give nulls=''" if "has no value" in reason else "nothing was sent"
     colon = ":" if reason.startswith("column ") else ""
-    raise UsageError(f"row {row} of {source.name}{colon} {reason}{more}", hint=hint)
+    said = in_python(UsageError(f"row {row + 1} of {source.name}{colon} {reason}{more}", hint=hint))
+    raise BadRows(said.message, hint=said.hint, reasons=reasons)
 
 
 class EndedItems:
@@ -190,6 +203,7 @@ class MappedRun:
     def __init__(
         self, prepared: PreparedMap, retry_failed: bool = False, tell: Callable[[list[int]], None] | None = None
     ):
+        self.ended: JobView | None = None  # the job, once nothing more is sent
         self.prepared = prepared
         self.view = LastState()
         self.app = open_app(prepared.terms.db)
@@ -255,7 +269,7 @@ class MappedRun:
 
     async def _find_ended_job(self) -> JobView | None:
         """The job of the same call, if it has ended and there is nothing to send."""
-        if self._order.new or self._order.retry_failed:
+        if self._order.new:
             return None
         client = await self.app.open()
         prepared = self.prepared
@@ -263,13 +277,15 @@ class MappedRun:
         if job_id is None:
             return None
         seen = await client.job(job_id).show()
+        if self._order.retry_failed and seen.succeeded < seen.total:
+            return None
         return seen if seen.ended and seen.sealed and seen.total == prepared.tally.items else None
 
     async def _send(self) -> Results[Any]:
         prepared = self.prepared
         self._run = Run(self.app, self._order, prepared.source, prepared.surveyed, "backstay {}".format)
-        if self._stopped:
-            raise KeyboardInterrupt
+        if self._stopped:  # not KeyboardInterrupt: in a task it would end the loop of all calls
+            raise BackstayError("the run was stopped before anything was sent")
         heard = None if self._tell is None else EndedItems(self._tell)
         if heard is not None:
             self.app.bus.subscribe(heard)
@@ -294,6 +310,7 @@ class MappedRun:
 
     def _results(self, seen: JobView, unsent: AnswerError) -> Results[Any]:
         prepared = self.prepared
+        self.ended = seen
         return Results(
             reader_of(prepared, seen.id, unsent),
             RunFigures(

@@ -1,7 +1,7 @@
 """`map` and its relatives: a prompt for every row, an answer for every row."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, replace
@@ -105,7 +105,7 @@ def imap(
 ) -> Iterator[Answer[Any]]:
     """The answers as they come, or in the order of rows: `for answer in backstay.imap(rows, "…{text}", model=…)`.
     Leaving the loop stops the run; the same call again goes on."""
-    return _stream(prepare(rows, prompt, schema, read_options(options)), ordered)
+    return AnswerStream(prepare(rows, prompt, schema, read_options(options))).answers(ordered)
 
 
 def run_file(
@@ -245,24 +245,33 @@ def _ask_to_continue(tried: Results[Any], everything: PreparedMap, terms: MapTer
     return input(f"{words}. Send all {show_count(total, 'request')}? [y/N] ").strip().lower() in ("y", "yes")
 
 
-def _stream(prepared: PreparedMap, ordered: bool) -> Iterator[Answer[Any]]:
-    """The answers that come while the run goes on, then the others: of earlier calls, of other processes, or not
-    sent."""
-    ended: SimpleQueue[list[int]] = SimpleQueue()
-    run, progress = MappedRun(prepared, tell=ended.put), choose_progress(prepared.terms.progress)
-    going, given = BACKGROUND.start(run.go()), Positions()
-    try:
-        while not wait_for((going,), 0).done and run.view.job_id is None:
-            wait_for((going,), LOOK_SECONDS)
-        if run.view.job_id is not None:
-            ready = _ready(run, going, ended, progress, ordered)
-            yield from reader_of(prepared, run.view.job_id).answers(_fresh(ready, given))
-        results = _wait(run, going, progress)
-        yield from results.pick([number for number in range(len(results)) if number not in given])
-    finally:
-        run.stop()
-        wait_for((going,))
-        progress.close(run.view)
+class AnswerStream:
+    """The answers of a run: those that end while it goes on, then the others: of earlier calls, of other processes, or
+    not sent. `stop` may be called from any thread; what was not sent by then comes with an error."""
+
+    def __init__(self, prepared: PreparedMap, retry_failed: bool = False) -> None:
+        self._ended: SimpleQueue[list[int]] = SimpleQueue()
+        self.run = MappedRun(prepared, retry_failed, self._ended.put)
+
+    def stop(self) -> None:
+        self.run.stop()
+
+    def answers(self, ordered: bool = False) -> Generator[Answer[Any], None, None]:
+        run, prepared = self.run, self.run.prepared
+        progress = choose_progress(prepared.terms.progress)
+        going, given = BACKGROUND.start(run.go()), Positions()
+        try:
+            while not wait_for((going,), 0).done and run.view.job_id is None:
+                wait_for((going,), LOOK_SECONDS)
+            if run.view.job_id is not None:
+                ready = _ready(run, going, self._ended, progress, ordered)
+                yield from reader_of(prepared, run.view.job_id).answers(_fresh(ready, given))
+            results = _wait(run, going, progress)
+            yield from results.pick([number for number in range(len(results)) if number not in given])
+        finally:
+            run.stop()
+            wait_for((going,))
+            progress.close(run.view)
 
 
 def _ready(

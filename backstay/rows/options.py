@@ -58,8 +58,8 @@ _FLAG: Final = re.compile(r"--([a-z][a-z-]*[a-z])")
 _FLAG_NAMES: Final = {"max-output-tokens": "max_tokens", "prompt": "prompt", "fallback": "fallback"}
 
 
-class MapOptions(TypedDict, total=False):
-    """The keyword options of `map`, `amap`, `imap`, `plan` and `run_file`."""
+class SendOptions(TypedDict, total=False):
+    """What requests are sent with, whoever makes them: rows, or another library's calls."""
 
     model: str | None
     endpoint: str | None
@@ -91,18 +91,23 @@ class MapOptions(TypedDict, total=False):
     new: bool
     wait: bool
     label: str | None
-    id: str | None
-    nulls: str | None
-    samples: int
     reuse: ReuseOption
     reasks: int
     check: Callable[[Any], object] | None
+    progress: bool | None
+    db: str | Path | None
+
+
+class MapOptions(SendOptions, total=False):
+    """What `map`, `amap`, `imap`, `plan` and `run_file` take besides rows, prompt and schema, each of them by name."""
+
+    id: str | None
+    nulls: str | None
+    samples: int
     on_error: Literal["return", "raise"]
     prefix: str
-    progress: bool | None
     sample: int | None
     confirm: "Callable[[Results[Any]], bool] | None"
-    db: str | Path | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +136,11 @@ def read_options(given: MapOptions) -> MapTerms:
     _check_types(given)
     lane = _one_of("lane", given.get("lane", "call"), ("call", "background", "batch", CHEAPEST))
     on_error = _one_of("on_error", given.get("on_error", "return"), ("return", "raise"))
-    model = _sent_model(given)
+    model = sent_model(given)
     return MapTerms(
         run=_run_options(given, lane),
         reading=InputOptions(model=model, endpoint=given.get("endpoint")),
-        prompt=PromptOptions(given.get("system"), _body(given), given.get("nulls")),
+        prompt=PromptOptions(given.get("system"), body_members(given), given.get("nulls")),
         samples=_whole("samples", given.get("samples", 1), 1, 1_000),
         sample=None if given.get("sample") is None else _whole("sample", given["sample"], 1, 1_000),
         on_error=on_error,
@@ -183,20 +188,20 @@ def _run_options(given: MapOptions, lane: str) -> RunOptions:
     )
 
 
-def _body(given: MapOptions) -> dict[str, Any]:
+def body_members(given: SendOptions) -> dict[str, Any]:
     """The members that every request has. Models of OpenAI itself know the bound on a reply by another name."""
     body = dict(given.get("extra") or {})
     if given.get("temperature") is not None:
         body.setdefault("temperature", given["temperature"])
     if given.get("max_tokens") is not None:
         at_openai = given.get("base_url") is None and given.get("provider") in (None, "openai", "azure")
-        model = (_sent_model(given) or "").partition(":")[0]
+        model = (sent_model(given) or "").partition(":")[0]
         named = model in provider_names() and model not in ("openai", "azure")
         body.setdefault("max_completion_tokens" if at_openai and not named else "max_tokens", given["max_tokens"])
     return body
 
 
-def _sent_model(given: MapOptions) -> str | None:
+def sent_model(given: SendOptions) -> str | None:
     """`openai/gpt-5-mini` is written as other libraries write it; with a provider named, the slash is the model's."""
     model = given.get("model")
     if not model or given.get("provider") or given.get("base_url"):

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from html import escape
 from typing import Any, Final, Protocol, TypeVar
 
@@ -199,8 +199,16 @@ class BackgroundLoop:
         with self._lock:
             if self._loop is None or self._pid != os.getpid():
                 self._loop, self._pid = new_event_loop(), os.getpid()
-                threading.Thread(target=self._loop.run_forever, name="backstay-map", daemon=True).start()
+                threading.Thread(target=_run, args=(self._loop,), name="backstay-map", daemon=True).start()
             return self._loop
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """Runs as long as the process. SystemExit and KeyboardInterrupt of one call end the loop: the call gets them, and
+    the others go on."""
+    while True:
+        with suppress(SystemExit, KeyboardInterrupt):
+            loop.run_forever()
 
 
 BACKGROUND = BackgroundLoop()

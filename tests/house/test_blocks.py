@@ -16,6 +16,7 @@ from tests.stories.test_guides import GUIDES, KINDS
 # Pages whose blocks a test of their own runs, by the kind of the block. Each of these tests names its page.
 RUN_BY: Final[Mapping[str, Mapping[str, str]]] = {
     "README.md": {"sh": "tests/stories/test_pages.py", "python": "tests/house/test_library_page.py"},
+    "docs/adapters.md": {"python": "tests/adapters/test_page.py"},
     "docs/api.md": {"bash": "tests/stories/test_service_docs.py"},
     "docs/celery.md": {"sh": "tests/celery/test_page.py", "python": "tests/celery/test_page.py"},
     "docs/commands.md": {"text": "tests/cli/test_help.py"},

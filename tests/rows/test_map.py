@@ -16,8 +16,9 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 import backstay
-from backstay.core.errors import RequestsRefused, RowsFailed, UsageError
+from backstay.core.errors import BackstayError, RequestsRefused, RowsFailed, UsageError
 from backstay.rows.mapped_run import MappedRun, prepare
+from backstay.rows.mapping import AnswerStream
 from backstay.rows.options import read_options
 from backstay.rows.progress import BACKGROUND, LastState
 from tests.cli.practice_thread import served
@@ -335,6 +336,25 @@ def test_a_run_that_is_stopped_does_not_pause_the_same_run_that_just_began(site:
         second.view = BeforeWork(stop_first)
         assert len(BACKGROUND.start(second.go()).result(WAIT_SECONDS)) == 20
     assert (site.paid, site.practice.bill.paid_twice) == (20, [])
+
+
+def test_a_run_that_is_stopped_before_it_begins_leaves_later_calls_alone(site: RowSite) -> None:
+    stream = AnswerStream(prepare(REVIEWS, "{text}", None, read_options(site.options)))
+    stream.stop()
+    with pytest.raises(BackstayError, match="stopped before anything was sent"):
+        list(stream.answers())
+    assert site.paid == 0
+    assert said(backstay.map(REVIEWS, "{text}", **site.options)) == ["good", "bad", "so so"]
+
+
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
+def test_a_call_that_ends_the_loop_leaves_later_calls_alone(site: RowSite, end: type[BaseException]) -> None:
+    async def fail() -> None:
+        raise end
+
+    with pytest.raises(end):
+        BACKGROUND.start(fail()).result(WAIT_SECONDS)
+    assert said(backstay.map(REVIEWS, "{text}", **site.options)) == ["good", "bad", "so so"]
 
 
 def test_a_file_becomes_a_table(site: RowSite, tmp_path: Path) -> None:

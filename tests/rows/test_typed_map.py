@@ -1,4 +1,4 @@
-"""mypy knows what `map` returns, and finds a misspelt option."""
+"""mypy knows what `map` returns, and finds a misspelt option, of an adapter as well."""
 
 import re
 import shutil
@@ -15,6 +15,7 @@ PROGRAM = """
 from typing import Any, assert_type
 from pydantic import BaseModel
 import backstay
+from backstay.adapters import BackstayChat, BackstayModel, dataset_mapper
 
 class Review(BaseModel):
     stars: int
@@ -33,6 +34,9 @@ async def go() -> None:
     backstay.map(["a"], "{row}", budget="five")
     backstay.run_file("a.csv", "{row}", "b.csv", lain="batch")
     backstay.plan(["a"], "{row}", lane="bulk")
+    BackstayChat(model="m", tags=["a"], buget=5)
+    BackstayModel(model="m", rpmm=5)
+    dataset_mapper("{row}", model="m", nuls="")
 """
 
 
@@ -52,4 +56,4 @@ def test_mypy_knows_the_types_and_finds_misspelt_options(tmp_path: Path) -> None
     wrong = {int(line) for line in re.findall(r"program\.py:(\d+): error", ran.stdout)}
     lines = PROGRAM.splitlines()
     said = [re.findall(r"\w+(?==)", lines[number - 1])[-1] for number in sorted(wrong)]
-    assert said == ["modle", "budget", "lain", "lane"], ran.stdout + ran.stderr
+    assert said == ["modle", "budget", "lain", "lane", "buget", "rpmm", "nuls"], ran.stdout + ran.stderr

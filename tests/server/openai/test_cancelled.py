@@ -67,7 +67,7 @@ async def test_a_batch_that_is_cancelled_before_it_began_names_all_its_requests(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cancelled = asyncio.Event()
-    looked = mover.check_file
+    looked = survey.check_file
 
     async def late(service: Service, batch: object) -> object:
         await cancelled.wait()

@@ -124,6 +124,7 @@ class Run:
         await set_ceiling(client, job_id, self._order)
         if not self._order.retry_failed:
             return
+        view = await client.job(job_id).show()
         if any(group.flaw == Flaw.LATE for group in await store.job_views.failures(job_id)):
             await client.job(job_id).accept_late()  # so they are not paid for again
         letters = await store.dead_letters.groups(client.owner, job_id)  # archived items cannot be retried

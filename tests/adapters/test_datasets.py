@@ -10,6 +10,8 @@ from backstay.adapters import dataset_mapper
 from backstay.core.errors import UsageError
 from tests.adapters.conftest import AdapterSite
 
+pytestmark = pytest.mark.slow
+
 
 class Review(BaseModel):
     mood: str

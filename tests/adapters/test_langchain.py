@@ -21,6 +21,8 @@ from backstay.core.ids import job_of, read_item
 from tests.adapters.conftest import AdapterSite
 from tests.cli.practice_thread import served
 
+pytestmark = pytest.mark.slow
+
 
 class Review(BaseModel):
     """A review."""

@@ -14,6 +14,8 @@ from backstay.adapters import BackstayModel, CallFailed
 from backstay.core.errors import UsageError
 from tests.adapters.conftest import AdapterSite
 
+pytestmark = pytest.mark.slow
+
 
 class Review(BaseModel):
     mood: str

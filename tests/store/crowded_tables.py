@@ -47,6 +47,8 @@ def fill(dialect: str) -> list[str]:
         "INSERT INTO attempts (item_id, fence, number, outcome, started_at, ended_at, result) "
         f"SELECT id, 1, 1, state, {NOW_MS}, {NOW_MS}, '1' FROM items WHERE ({_BODIED}) AND finished_at IS NOT NULL",
         f"INSERT INTO events (subject, at, act) SELECT 'item:' || i, {NOW_MS}, 'repeat' FROM numbers",
+        "INSERT INTO deliveries (webhook_id, owner, event_id, event_type, body, created_at, due_at) "
+        f"SELECT 'wh_busy', 'local', 'evt_' || i, 'job.completed', '{{}}', {NOW_MS}, {NOW_MS} FROM numbers",
     ]
 
 

@@ -46,6 +46,12 @@ class Crowded:
             self.run(f"DELETE FROM pg_statistic WHERE starelid IN ({tables})")
             self.run(f"UPDATE pg_class SET reltuples = -1 WHERE oid IN ({tables})")
 
+    def take_for_empty(self) -> None:
+        """As after an ANALYZE of tables whose rows had been deleted: only a sure plan is a good one."""
+        self.change(Weather(False, "force_custom_plan"))
+        self.run("DELETE FROM pg_statistic WHERE starelid = 'deliveries'::regclass")
+        self.run("UPDATE pg_class SET reltuples = 0, relpages = 1 WHERE relname IN ('items', 'deliveries')")
+
     def explain(self, query: Query, values: dict[str, Any], options: str, *before: str) -> dict[str, Any]:
         """The plan of one statement, run or not, with nothing of it kept."""
         mode = f"SET plan_cache_mode = {self.mode}"
@@ -134,6 +140,18 @@ def test_a_scan_of_a_whole_table_is_found(crowded: Crowded) -> None:
     crowded.change(Weather(True, "force_custom_plan"))
     for sql in ("SELECT count(repeats) FROM items", "SELECT id FROM items ORDER BY id"):
         assert whole_table_scans(crowded.explain(Query(sql, (), ()), {}, ""), crowded.partial) != []
+
+
+FIRST_BLOCKS_MAX = 40  # to find a first row, and the first beside that
+
+
+@pytest.mark.parametrize("name", ["next_due", "next_parked", "waiting_webhooks"])
+def test_the_first_row_is_found_at_once_also_in_a_table_that_postgres_takes_for_empty(
+    crowded: Crowded, name: str
+) -> None:
+    crowded.take_for_empty()
+    values = values_for(name) | ({"past": ""} if name == "waiting_webhooks" else {})
+    assert _blocks(crowded.explain(queries_for(POSTGRES)[name], values, ", ANALYZE, BUFFERS")) <= FIRST_BLOCKS_MAX
 
 
 PAGES = 12

@@ -102,7 +102,7 @@ FROM turned WHERE items.id = turned.id AND items.state = 'queued' AND items.due_
 RETURNING items.id, items.order_key;
 
 -- name: next_parked
-SELECT min(due_at) AS parked_at FROM items WHERE state = 'queued' AND due_at IS NOT NULL AND due_at > :after;
+SELECT (SELECT due_at FROM items WHERE state = 'queued' AND due_at IS NOT NULL AND due_at > :after ORDER BY due_at LIMIT 1) AS parked_at;
 
 -- name: change_budget
 -- A new budget; items that did not fit under the old one may fit now.
@@ -145,7 +145,7 @@ SELECT id FROM jobs WHERE owner = '' ORDER BY id LIMIT :n;
 SELECT id FROM jobs WHERE id = :job_id AND owner = '';
 
 -- name: first_item
-SELECT min(id) AS first FROM items WHERE id >= :first AND id < :after;
+SELECT (SELECT id FROM items WHERE id >= :first AND id < :after ORDER BY id LIMIT 1) AS first;
 
 -- name: purge_items
 DELETE FROM items WHERE id >= :first AND id < :after;
@@ -196,7 +196,7 @@ SELECT state, archive_id FROM items WHERE id = :item_id;
 
 -- name: owner_after
 -- The next owner who has ended jobs, by one probe of the index. Jobs that are being deleted have the empty owner.
-SELECT min(owner) AS owner FROM jobs WHERE finished_at IS NOT NULL AND owner > :after;
+SELECT (SELECT owner FROM jobs WHERE finished_at IS NOT NULL AND owner > :after ORDER BY owner LIMIT 1) AS owner;
 
 -- name: newest_beyond
 -- The newest of an owner's ended jobs behind the :keep newest ones.

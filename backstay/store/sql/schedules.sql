@@ -44,7 +44,7 @@ DELETE FROM schedules WHERE owner = :owner AND name = :name RETURNING name;
 
 -- name: schedules_next
 -- When the first schedule of each of some handlers is due: one look into the index for each handler.
-SELECT (SELECT min(due_at) FROM schedules WHERE schedules.handler = batch.handler AND due_at IS NOT NULL) AS due_at,
+SELECT (SELECT due_at FROM schedules WHERE schedules.handler = batch.handler AND due_at IS NOT NULL ORDER BY due_at LIMIT 1) AS due_at,
     {now} AS now
 FROM {batch(handler text)};
 

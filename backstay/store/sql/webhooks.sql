@@ -81,14 +81,17 @@ RETURNING id;
 
 -- name: waiting_webhooks
 -- Webhooks with a waiting delivery, in the order of their ids, and when it is due. Each costs two looks into an index,
--- however many deliveries wait.
+-- however many deliveries wait. Not by min(), as at next_due.
 WITH RECURSIVE waiting(id, looked) AS (
-    SELECT min(webhook_id), 1 FROM deliveries WHERE due_at IS NOT NULL AND webhook_id > CAST(:past AS text)
+    SELECT (SELECT webhook_id FROM deliveries WHERE due_at IS NOT NULL AND webhook_id > CAST(:past AS text)
+            ORDER BY webhook_id LIMIT 1), 1
     UNION ALL
-    SELECT (SELECT min(webhook_id) FROM deliveries WHERE due_at IS NOT NULL AND webhook_id > waiting.id), looked + 1
+    SELECT (SELECT webhook_id FROM deliveries WHERE due_at IS NOT NULL AND webhook_id > waiting.id
+            ORDER BY webhook_id LIMIT 1), looked + 1
     FROM waiting WHERE waiting.id IS NOT NULL AND looked < CAST(:n AS bigint)
 )
-SELECT waiting.id, (SELECT min(due_at) FROM deliveries WHERE webhook_id = waiting.id AND due_at IS NOT NULL) AS due_at,
+SELECT waiting.id, (SELECT due_at FROM deliveries WHERE webhook_id = waiting.id AND due_at IS NOT NULL
+                    ORDER BY due_at LIMIT 1) AS due_at,
     {now} AS now
 FROM waiting WHERE waiting.id IS NOT NULL;
 

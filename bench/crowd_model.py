@@ -1,4 +1,4 @@
-"""A model of many workers on one PostgreSQL: cores, the sync that commits share, and each job's counters."""
+"""A model of many workers on one PostgreSQL: cores, connections, and the sync that commits share."""
 
 from __future__ import annotations
 
@@ -10,27 +10,25 @@ from dataclasses import dataclass, field
 
 SECONDS_MAX = 1e9
 
-# What a step waits for: some seconds ("for"), a core or Python for so long, a sync, or the lock of a job.
+# What a step waits for: some seconds ("for"), a core or Python for so long, a sync, or a connection.
 Step = tuple[str, float]
 Walk = Generator[Step, None, None]
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What was measured with one worker alone, in seconds; and what a settlement costs more for each who waits."""
+    """What was measured with one worker alone, in seconds."""
 
     claim_cpu: float
     settle_cpu: float
     python_cpu: float  # of the measuring program, for one claim and one settlement
     sync: float
-    waiter_cpu: float  # the server's, for each other worker that waits for the same job's counters
 
 
 @dataclass(frozen=True)
 class Crowd:
     workers: int
     cores: int
-    jobs: int
     connections: int  # to the database, of all workers together
     think: float = 0.0  # seconds between the claim of a batch and its settlement
     python_here: bool = False  # the workers are one Python process on the same cores, as in the measurement
@@ -54,22 +52,21 @@ class Model:
         self._order = 0
         self.now = 0.0
         self._lines = {"core": Line(crowd.cores), "python": Line(1), "connection": Line(crowd.connections)}
-        self._locks = [Line(1) for _ in range(crowd.jobs)]
         self._committing: list[Callable[[], None]] = []
         self._syncing = False
         self.claim_seconds: list[float] = []
         self.items = 0
         self.core_seconds = 0.0
 
-        for number in range(crowd.workers):
-            self._go_on(self._work(number % crowd.jobs))
+        for _ in range(crowd.workers):
+            self._go_on(self._work())
 
     def run(self, until: float) -> None:
         while self._events and self.now < until:
             self.now, _, act = heapq.heappop(self._events)
             act()
 
-    def _work(self, job: int) -> Walk:
+    def _work(self) -> Walk:
         costs, crowd = self._costs, self._crowd
         python = costs.python_cpu / 2 if crowd.python_here else 0.0
         yield "for", self._random.uniform(0, crowd.think + 0.01)
@@ -84,10 +81,8 @@ class Model:
             yield "for", self._random.expovariate(1 / crowd.think) if crowd.think else 0.0
             yield "python", python
             yield "connect", 0
-            yield "lock", job
-            yield "core", costs.settle_cpu + costs.waiter_cpu * len(self._locks[job].waiting)
+            yield "core", costs.settle_cpu
             yield "sync", 0
-            yield "unlock", job
             yield "leave", 0
             self.items += self._batch
 
@@ -101,12 +96,10 @@ class Model:
             self._later(value, resume)
         elif kind == "sync":
             self._commit(resume)
-        elif kind == "lock":
-            self._take(self._locks[int(value)], resume)
         elif kind == "connect":
             self._take(self._lines["connection"], resume)
-        elif kind in ("unlock", "leave"):
-            self._give(self._locks[int(value)] if kind == "unlock" else self._lines["connection"])
+        elif kind == "leave":
+            self._give(self._lines["connection"])
             resume()
         else:
             self._occupy(kind, value, resume)

@@ -17,21 +17,18 @@ BUSY_MAX = 0.05  # of the cores, by others, before it begins
 THINK_SECONDS = 1.0
 MACHINES = (10, 100, 1_000, 5_000)
 SERVERS = (8, 32, 64)
-SERVER_JOBS = 64
 SERVER_SYNC_SECONDS = 0.001
 CONNECTIONS_PER_CORE = 4  # by way of a pooler
 
 
 def costs_of(found: dict[str, Any]) -> Costs:
-    alone, levels = found["alone"], [row for row in found["levels"] if row["jobs"] == 1]
-    first, last = levels[0], levels[-1]
+    alone, first = found["alone"], found["levels"][0]
     slower = 1 / reached(found)
     return Costs(
         claim_cpu=alone["claim_cpu_ms"] / 1000 * slower,
         settle_cpu=alone["settle_cpu_ms"] / 1000 * slower,
         python_cpu=first["python_cpu_ms"] / 1000 * slower,
         sync=alone["sync_ms"] / 1000,
-        waiter_cpu=(last["server_cpu_ms"] - first["server_cpu_ms"]) / (last["workers"] - 1) / 1000,
     )
 
 
@@ -78,7 +75,7 @@ def _measured(found: dict[str, Any], costs: Costs) -> str:
     ]
     off = []
     for row in found["levels"]:
-        crowd = Crowd(row["workers"], MEASURED_CORES, row["jobs"], row["workers"], python_here=True)
+        crowd = Crowd(row["workers"], MEASURED_CORES, row["workers"], python_here=True)
         said = foretell(costs, crowd, found["batch"])
         off.append(said.items_per_second / row["items_per_second"])
         waits = next(((name, share) for name, share in row["waits"].items() if name != "at work"), ("nothing", 0))
@@ -98,7 +95,7 @@ def _foretold(found: dict[str, Any], costs: Costs) -> str:
     away = replace(costs, sync=SERVER_SYNC_SECONDS)
     for workers in MACHINES:
         for cores in SERVERS:
-            crowd = Crowd(workers, cores, SERVER_JOBS, CONNECTIONS_PER_CORE * cores, THINK_SECONDS)
+            crowd = Crowd(workers, cores, CONNECTIONS_PER_CORE * cores, THINK_SECONDS)
             said = foretell(away, crowd, found["batch"])
             needed = workers * found["batch"] / THINK_SECONDS
             rows.append(

@@ -45,6 +45,9 @@ PROBES = {
     "awa-held": Probe("bench.peers.awa", "postgres", 500_000, 20_000, "held"),
     "crowd": Probe("bench.claim_crowd", "postgres", 8, 2, "crowd", ours=True),  # seconds for each number of workers
     "ten-million": Probe("bench.ten_million", "postgres", 10_000_000, 200_000, "ten_million", ours=True, once=True),
+    # Seconds of calls at each number of processes, and items for each.
+    "processes-waiting": Probe("bench.processes", "postgres", 20, 4, "waiting", ours=True, once=True),
+    "processes-free": Probe("bench.processes", "postgres", 200_000, 20_000, "free", ours=True, once=True),
     "memory": Probe("bench.ours", "sqlite", 1_000_000, 100_000, "memory", ours=True),
     "schedules-idle": Probe("bench.schedules", "sqlite", 1_000, 1_000, "idle", ours=True),
     "schedules-idle-postgres": Probe("bench.schedules", "postgres", 1_000, 1_000, "idle", ours=True),

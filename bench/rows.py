@@ -60,6 +60,8 @@ ROWS = (
     ),
     Row("crowd", "crowd_ratio", "crowd", (Bar(0.8),)),
     Row("ten-million", "last_ratio", "ten-million", (Bar(0.8),)),
+    Row("processes-waiting", "share_of_linear", "processes-waiting", (Bar(0.9),)),
+    Row("processes-free", "gain", "processes-free", (Bar(0.9),)),
     Row("finish-limits", "finish_per_second", "backstay-limits", (Bar(0.6, "backstay-postgres"),)),
     Row("item-events-postgres", "finish_per_second", "item-events-postgres", (Bar(0.6, "backstay-postgres"),)),
     Row("item-events-sqlite", "finish_per_second", "item-events-sqlite", (Bar(0.6, "backstay-sqlite"),)),

@@ -32,10 +32,8 @@ from backstay.run.options import ALWAYS, CHEAPEST, Destination, reasks_of, too_f
 
 if TYPE_CHECKING:
     from backstay.core.limits import Limits
-    from backstay.llm.fallbacks import Fallback
     from backstay.llm.forecast import Forecast, ForecastShare, PaceLimits
     from backstay.llm.intake import FileSurvey, RequestSource
-    from backstay.llm.prices import PricePerMillion
 
 UNKNOWN = "unknown"
 UNBOUNDED = "unbounded"
@@ -141,7 +139,7 @@ def _estimate(file: str, wanted: RequestOptions, provider: str, lane: str, given
     destination = Destination(
         provider, None, lane, max_output_tokens=given["max_output_tokens"], schema=given["schema"]
     )
-    forecast = _forecast(destination, **given)
+    forecast = _forecast(destination, given)
     try:
         with open_source(file, destination.input_options(wanted.input_options())) as source:
             surveyed = survey(source, Distinct(forecast) if given["dedupe"] else forecast)
@@ -196,12 +194,12 @@ def _plan(file: str, wanted: RequestOptions, destination: Destination, given: di
 
     limits, lane = settings.load().bounds(), destination.lane
     destination = destination._replace(max_output_tokens=given["max_output_tokens"])
-    forecast = _forecast(destination, **given)
+    forecast = _forecast(destination, given)
     batched = lane in ("batch", CHEAPEST)
     pace = _pace(given, batched)
     with open_source(file, destination.input_options(wanted.input_options())) as source:
         surveyed, known = _survey(source, destination, forecast, given)
-        losses = _losses(destination, surveyed)
+        losses = destination.schema_losses(surveyed.providers)
         if given["as_json"]:
             shown = _as_json(source, surveyed, known, forecast, pace, limits)
             output.data(output.as_json({**shown, **({} if destination.schema is None else {"schema_losses": losses})}))
@@ -215,16 +213,6 @@ def _plan(file: str, wanted: RequestOptions, destination: Destination, given: di
         output.note(f"{few.words}: {'they are called' if lane == CHEAPEST else 'use --lane call'}")
     _tell_too_long(pace, forecast.total, limits)
     tell_bad_lines(surveyed, wanted.skip_bad_lines)
-
-
-def _losses(destination: Destination, surveyed: "FileSurvey") -> dict[str, list[str]]:
-    """What the schema loses at each provider: the answers are checked for it all the same."""
-    from backstay.llm.providers import provider_named
-
-    if destination.schema is None:
-        return {}
-    names = dict.fromkeys((*surveyed.providers, *(fallback.api for fallback in destination.fallbacks)))
-    return {name: list(provider_named(name).answers.express(destination.schema).losses) for name in names}
 
 
 def _survey(
@@ -243,39 +231,8 @@ def _survey(
         return surveyed, unknown.known
 
 
-def _forecast(
-    destination: Destination,
-    price: "PricePerMillion | None",
-    output_tokens: int | None,
-    max_output_tokens: int | None,
-    reasks: int | None,
-    **_: Any,
-) -> "Forecast":
-    """The cheapest lane expects the price of batches, and at worst everything is called in the end."""
-    from backstay.llm.endpoint import Lane
-    from backstay.llm.forecast import Forecast, ForecastPrices
-    from backstay.llm.prices import PriceList
-    from backstay.llm.provider import OUTPUT_TOKENS_EXPECTED
-
-    lane = destination.lane
-    lanes = (Lane.BATCH, Lane.CALL) if lane == CHEAPEST else (Lane(lane), Lane(lane))
-
-    def prices_of(api: str) -> ForecastPrices:
-        url = destination.url(api)
-        return ForecastPrices(*(PriceList(url, lane, price, max_output_tokens, api) for lane in lanes))
-
-    def fallback_prices_of(fallback: "Fallback") -> PriceList:
-        given, url = destination.fallbacks[fallback], destination.of_fallback(fallback.api).url(fallback.api)
-        return PriceList(url, Lane.CALL, given, max_output_tokens, fallback.api)
-
-    reply_tokens = output_tokens or min(OUTPUT_TOKENS_EXPECTED, max_output_tokens or OUTPUT_TOKENS_EXPECTED)
-    return Forecast(
-        prices_of,
-        reply_tokens,
-        output_tokens_default=max_output_tokens,
-        fallback_prices_of=fallback_prices_of,
-        reasks=reasks_of(destination.schema, reasks),
-    )
+def _forecast(destination: Destination, given: dict[str, Any]) -> "Forecast":
+    return destination.forecast(given["price"], reasks_of(given["schema"], given["reasks"]), given["output_tokens"])
 
 
 def _window(lane: str, deadline: float | None) -> str:

@@ -282,10 +282,10 @@ class Sample:
         return click.confirm(f"Send the other {summary.left:,}{about}?", default=False, err=True)
 
     def _forecast(self, summary: "Summary") -> int | None:
-        """What the rest costs if it is like these; None: not known."""
-        if summary.spent_micros is None or not self.tried:
-            return None
-        return round(sum(each.cost_micros or 0 for each in self.tried) / len(self.tried) * summary.left)
+        """What the rest costs if it is like these; None: not known. Those that cost nothing, because an earlier run has
+        answered them or because they failed, tell nothing about the rest."""
+        paid = [each.cost_micros for each in self.tried if each.cost_micros]
+        return round(sum(paid) / len(paid) * summary.left) if paid and summary.spent_micros is not None else None
 
     def _show(self, summary: "Summary", rest: int | None) -> None:
         from backstay.llm.chat_format import prompt_text
@@ -298,6 +298,8 @@ class Sample:
         if rest is not None and summary.spent_micros is not None:
             whole = show_money(summary.spent_micros + rest)
             output.note(f"\nThese cost {show_money(summary.spent_micros)}; all together about {whole}.")
+        elif summary.spent_micros is not None:
+            output.note("\nThese cost nothing, so they do not show what the others cost: `backstay plan` estimates it.")
 
 
 def _indent(before: str, text: str | None) -> str:

@@ -5,10 +5,10 @@ import gc
 import os
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice, repeat
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from backstay.client import Client
 from backstay.clock import collect_rarely
@@ -16,7 +16,7 @@ from backstay.core.display import show_count
 from backstay.core.errors import BackstayError, RequestsRefused, UsageError
 from backstay.core.events import Event, ItemsSettled
 from backstay.core.ids import job_of, position_of
-from backstay.core.states import TERMINAL
+from backstay.core.states import TERMINAL, ItemState
 from backstay.llm.formats import Format, ParsedRequest
 from backstay.llm.intake import FileSurvey, RequestSource, survey
 from backstay.llm.prices import PriceList, given_price
@@ -28,6 +28,8 @@ from backstay.rows.progress import LastState
 from backstay.rows.prompts import CalledOnce, Prompt, RowPrompt, RowRequests
 from backstay.rows.results import AnswerTable, Results, RunFigures
 from backstay.rows.sources import RowSource, open_rows
+from backstay.run.options import RunOptions
+from backstay.run.result_file import Positions
 from backstay.run.run import Run
 from backstay.run.submission import Order, Submission, WeighedRun
 from backstay.run.summary import Ending, Summary, what_to_check
@@ -91,6 +93,7 @@ class PreparedMap:
     """Everything is checked, and nothing is sent or written yet."""
 
     terms: MapTerms
+    run: RunOptions  # those of the terms, with the schema
     rows: RowSource
     prompt: Prompt
     source: RequestSource
@@ -155,7 +158,7 @@ def _prepare(source: RowSource, prompt: Prompt, schema: Any, terms: MapTerms, ro
     order = run.order(surveyed.routes, out=None, check=check, **more)
     if run.fallback is not None and not order.has_fallbacks:
         raise UsageError(f"every request asks for {run.fallback} already", hint="name another fallback=")
-    return PreparedMap(terms, source, prompt, requests, surveyed, tally, order, answer_type, table)
+    return PreparedMap(terms, run, source, prompt, requests, surveyed, tally, order, answer_type, table)
 
 
 def _first_rows(source: RowSource, rows_max: int) -> RowSource:
@@ -195,6 +198,28 @@ class EndedItems:
             ]
             if ended:
                 self._tell(ended)
+
+
+class KnownAnswers(NamedTuple):
+    """The requests that a call would not send."""
+
+    answered: int = 0
+    failed: int = 0  # of the same call: only `retry_failed` sends them again
+
+
+async def _look_in_job(
+    client: Client, job_id: int, originals: Iterator[ParsedRequest], unknown: Callable[[ParsedRequest], None]
+) -> KnownAnswers:
+    """Those that the same call has ended."""
+    ended, answered = Positions(), 0
+    async for page in client.store.results.ended_items(job_id):
+        for item, state in page:
+            ended.add(position_of(item))
+            answered += state == ItemState.SUCCEEDED
+    for position, original in enumerate(originals):
+        if position not in ended:
+            unknown(original)
+    return KnownAnswers(answered, len(ended) - answered)
 
 
 class MappedRun:
@@ -237,35 +262,41 @@ class MappedRun:
             gc.set_threshold(*thresholds)
             await self.app.close()
 
-    async def count_known(self) -> int:
-        """How many requests an earlier call has answered. Does not create a database."""
-        file = self.app.url.removeprefix("sqlite:///")
-        if file != self.app.url and not os.path.exists(file):  # noqa: ASYNC240 - one look, in our own thread
-            return 0
-        try:
-            client, prepared = await self.app.open(), self.prepared
-            job_id = await Submission(self._order, prepared.source, prepared.surveyed).find(client)
-            if job_id is not None:
-                return (await client.job(job_id).show()).succeeded
-            return await self._count_answers(client)
-        finally:
-            await self.app.close()
-
-    async def _count_answers(self, client: Client) -> int:
-        """How many requests other runs have answered."""
-        search, prepared = self._order.search, self.prepared
-        if search is None:
-            return 0
-        keys = {start.api: RequestKeys.of(client.owner, start) for start in self._order.endpoint.starts}
-        wanted = (
-            keys[found.api].key(found.url, found.fields, found.model, sample_of(found.metadata))
+    async def look_up(self, unknown: Callable[[ParsedRequest], None]) -> KnownAnswers:
+        """Counts the requests that need not be sent, and passes on the others. Does not create a database."""
+        prepared, file = self.prepared, self.app.url.removeprefix("sqlite:///")
+        originals = (
+            found
             for (_, found), place in zip(prepared.source.entries(), prepared.tally.places or repeat(0), strict=False)
             if isinstance(found, ParsedRequest) and place >= 0
         )
-        known = 0
-        while page := list(islice(wanted, LOOK_UP_REQUESTS)):
-            known += len(await client.store.answers.find(client.owner, page, search))
-        return known
+        if file != self.app.url and not os.path.exists(file):  # noqa: ASYNC240 - one look, in our own thread
+            for original in originals:
+                unknown(original)
+            return KnownAnswers()
+        try:
+            client = await self.app.open()
+            job_id = await Submission(self._order, prepared.source, prepared.surveyed).find(client)
+            if job_id is not None:
+                return await _look_in_job(client, job_id, originals, unknown)
+            return await self._look_in_answers(client, originals, unknown)
+        finally:
+            await self.app.close()
+
+    async def _look_in_answers(
+        self, client: Client, originals: Iterator[ParsedRequest], unknown: Callable[[ParsedRequest], None]
+    ) -> KnownAnswers:
+        """Those that other runs have answered."""
+        search, answered = self._order.search, 0
+        keys = {start.api: RequestKeys.of(client.owner, start) for start in self._order.endpoint.starts}
+        while page := list(islice(originals, LOOK_UP_REQUESTS)):
+            wanted = [keys[each.api].key(each.url, each.fields, each.model, sample_of(each.metadata)) for each in page]
+            known = set() if search is None else await client.store.answers.find(client.owner, wanted, search)
+            answered += len(known)
+            for number, each in enumerate(page):
+                if number not in known:
+                    unknown(each)
+        return KnownAnswers(answered)
 
     async def _find_ended_job(self) -> JobView | None:
         """The job of the same call, if it has ended and there is nothing to send."""

@@ -1,7 +1,7 @@
 """`map` and its relatives: a prompt for every row, an answer for every row."""
 
 import asyncio
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, replace
@@ -10,25 +10,23 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar, Unpack, overload
 
 from backstay.clock import Clock
-from backstay.core.display import show_count, show_money
+from backstay.core.display import show_count, show_money, visible
 from backstay.core.errors import UsageError
-from backstay.llm.endpoint import Lane
-from backstay.llm.forecast import Distinct, Forecast, ForecastPrices
-from backstay.llm.intake import survey
-from backstay.llm.prices import PriceList
-from backstay.llm.provider import OUTPUT_TOKENS_EXPECTED
+from backstay.llm.forecast import Forecast
 from backstay.rows.answers import Answer, MapSummary
-from backstay.rows.mapped_run import MappedRun, PreparedMap, first_rows, numbers_of, prepare, reader_of
-from backstay.rows.options import MapOptions, MapTerms, read_options
+from backstay.rows.mapped_run import KnownAnswers, MappedRun, PreparedMap, first_rows, numbers_of, prepare, reader_of
+from backstay.rows.options import MapOptions, MapTerms, in_python, read_options
 from backstay.rows.progress import BACKGROUND, ProgressLine, choose_progress
 from backstay.rows.prompts import Prompt
 from backstay.rows.results import Results
-from backstay.run.options import CHEAPEST, Reuse
+from backstay.rows.tables import check_place
+from backstay.run.options import Reuse
 from backstay.run.result_file import Positions
 
 T = TypeVar("T")
 
 LOOK_SECONDS: Final = 0.1
+LINE_END: Final = "\n"
 _CLOCK: Final = Clock()
 _STOPPING: Final = "stopping: calls under way finish first. Ctrl-C again cuts them off, and you may pay for them twice."
 
@@ -49,15 +47,7 @@ def map(rows: Rows, prompt: Prompt, *, schema: Any = None, **options: Unpack[Map
 
     The same call again returns what is there and sends only what is missing. Works in scripts, notebooks, threads and
     inside a running event loop."""
-    terms = read_options(options)
-    everything = prepare(rows, prompt, schema, terms)
-    if terms.sample is None or everything.surveyed.requests <= terms.sample * terms.samples:
-        return _map(everything)
-    started = _CLOCK.monotonic()
-    tried = _map(first_rows(everything, schema, terms.sample))
-    if not _ask_to_continue(tried, everything, terms):
-        return tried
-    return _map(_after_sample(everything, tried, _CLOCK.monotonic() - started))
+    return _try_and_map(prepare(rows, prompt, schema, read_options(options)), schema)
 
 
 @overload
@@ -72,8 +62,7 @@ async def amap(rows: Rows, prompt: Prompt, *, schema: Any = None, **options: Unp
     """`map` for programs with asyncio: `results = await backstay.amap(rows, "…{text}", model="gpt-5-mini")`. Cancelled,
     it lets calls under way finish and saves their answers."""
     terms = read_options(options)
-    if terms.sample is not None:
-        raise UsageError("sample works with map(), not with amap()", hint="call map() with sample first")
+    _refuse_sample(terms, "amap")
     prepared = await asyncio.to_thread(prepare, rows, prompt, schema, terms)
     run, progress = MappedRun(prepared), choose_progress(terms.progress)
     going = asyncio.wrap_future(BACKGROUND.start(run.go()))
@@ -105,16 +94,27 @@ def imap(
 ) -> Iterator[Answer[Any]]:
     """The answers as they come, or in the order of rows: `for answer in backstay.imap(rows, "…{text}", model=…)`.
     Leaving the loop stops the run; the same call again goes on."""
-    return AnswerStream(prepare(rows, prompt, schema, read_options(options))).answers(ordered)
+    terms = read_options(options)
+    _refuse_sample(terms, "imap")
+    return AnswerStream(prepare(rows, prompt, schema, terms)).answers(ordered)
 
 
 def run_file(
     source: str | Path, prompt: Prompt, out: str | Path, *, schema: Any = None, **options: Unpack[MapOptions]
 ) -> MapSummary:
     """A file of rows in, a table of answers out: `backstay.run_file("in.csv", "…{text}", "out.csv", model=…)`. CSV,
-    JSONL or Parquet, by the names of the files; the columns of the input are kept."""
-    results: Results[Any] = map(Path(source), prompt, schema=schema, **options)
+    JSONL or Parquet, by the names of the files; the columns of the input are kept. `out` is refused before anything
+    is sent if it holds anything but an earlier table of this call."""
+    terms = read_options(options)
+    everything = prepare(Path(source), prompt, schema, replace(terms, on_error="return"))
+    try:
+        check_place(out, everything.table.columns, source, everything.surveyed.requests)
+    except UsageError as error:
+        raise in_python(error) from None
+    results = _try_and_map(everything, schema)
     results.to_csv(out)
+    if terms.on_error == "raise":
+        results.require_ok()
     return results.summary()
 
 
@@ -127,35 +127,38 @@ class Plan:
     requests: int
     unique: int
     reused: int  # answers that are known already
+    failed: int  # in an earlier call: only `retry_failed` sends them again
     to_send: int
-    input_tokens: int
+    input_tokens: int  # these and the cost are of what will be sent
     output_tokens: int
     cost_low: float | None
     cost_expected: float | None
     cost_high: float | None
     models: Mapping[str, int]
     first_request: Mapping[str, Any]
+    schema_losses: Mapping[str, Sequence[str]]  # by provider: what it cannot enforce, so that only Backstay checks it
 
     def __str__(self) -> str:
-        cost = "cost unknown" if self.cost_expected is None else f"about ${self.cost_expected:.2f}"
-        worst = "" if self.cost_high is None else f", at most ${self.cost_high:.2f}"
-        return f"{self.reused:,} of {self.unique:,} are known; {self.to_send:,} will be sent, {cost}{worst}"
+        cost = "cost unknown" if self.cost_expected is None else f"about {_show_dollars(self.cost_expected)}"
+        worst = "" if self.cost_high is None else f", at most {_show_dollars(self.cost_high)}"
+        failed = f", {self.failed:,} failed" if self.failed else ""
+        return f"{self.reused:,} of {self.unique:,} are known{failed}; {self.to_send:,} will be sent, {cost}{worst}"
 
 
 def plan(rows: Rows, prompt: Prompt, *, schema: Any = None, **options: Unpack[MapOptions]) -> Plan:
     """What the same `map` would send and cost, without sending anything: `print(backstay.plan(rows, "…{text}", …))`."""
     terms = read_options(options)
     prepared = prepare(rows, prompt, schema, terms)
-    forecast = _forecast(terms)
-    survey(prepared.source, Distinct(forecast) if terms.run.dedupe else forecast)
-    total, first, reused = forecast.total, prepared.tally.first, known_answers(prepared)
+    forecast, known = _forecast(prepared)
+    total, first, unique = forecast.total, prepared.tally.first, prepared.tally.items
     assert first is not None
     return Plan(
         rows=prepared.surveyed.requests // terms.samples,
         requests=prepared.surveyed.requests,
-        unique=prepared.tally.items,
-        reused=reused,
-        to_send=prepared.tally.items - reused,
+        unique=unique,
+        reused=known.answered,
+        failed=known.failed,
+        to_send=unique - known.answered - known.failed,
         input_tokens=total.input_tokens,
         output_tokens=total.output_tokens,
         cost_low=_dollars(total.low_micros),
@@ -163,28 +166,43 @@ def plan(rows: Rows, prompt: Prompt, *, schema: Any = None, **options: Unpack[Ma
         cost_high=_dollars(total.worst_micros),
         models=prepared.surveyed.models,
         first_request={"url": first.url, "body": first.fields},
+        schema_losses=prepared.run.destination.schema_losses(prepared.surveyed.providers),
     )
 
 
-def known_answers(prepared: PreparedMap) -> int:
-    """How many requests have an answer already, of the same call or of other runs."""
-    return BACKGROUND.run(MappedRun(prepared).count_known())
-
-
-def _forecast(terms: MapTerms) -> Forecast:
-    run, most = terms.run, terms.run.max_output_tokens
-    lanes = (Lane.BATCH, Lane.CALL) if run.lane == CHEAPEST else (Lane(run.lane), Lane(run.lane))
-
-    def prices_of(api: str) -> ForecastPrices:
-        url = run.destination.url(api)
-        return ForecastPrices(*(PriceList(url, lane, run.price, most, api) for lane in lanes))
-
-    expected = min(OUTPUT_TOKENS_EXPECTED, most or OUTPUT_TOKENS_EXPECTED)
-    return Forecast(prices_of, expected, output_tokens_default=most)
+def _forecast(prepared: PreparedMap) -> tuple[Forecast, KnownAnswers]:
+    """What the requests cost that would be sent, and how many would not."""
+    run = prepared.run
+    forecast = run.destination.forecast(run.price, run.reasks or 0)
+    return forecast, BACKGROUND.run(MappedRun(prepared).look_up(forecast.add))
 
 
 def _dollars(micros: int | None) -> float | None:
     return None if micros is None else micros / 1_000_000
+
+
+def _refuse_sample(terms: MapTerms, name: str) -> None:
+    if terms.sample is not None:
+        raise UsageError(f"sample works with map(), not with {name}()", hint="call map() with sample first")
+
+
+def _try_and_map(everything: PreparedMap, schema: Any) -> Results[Any]:
+    """The first rows alone, if the call wants to see them before it sends the others."""
+    terms = everything.terms
+    if terms.sample is None or everything.surveyed.requests <= terms.sample * terms.samples:
+        return _map(everything)
+    started = _CLOCK.monotonic()
+    first = first_rows(everything, schema, terms.sample)
+    tried = _map(first)
+    forecast, known = _forecast(everything)
+    left = everything.tally.items - max(known.answered + known.failed, first.tally.items)
+    if left > 0 and not _ask_to_continue(tried, left, forecast, terms):
+        return tried
+    return _map(_after_sample(everything, tried, _CLOCK.monotonic() - started))
+
+
+def _show_dollars(dollars: float) -> str:
+    return show_money(round(dollars * 1_000_000))
 
 
 def _map(prepared: PreparedMap, retry_failed: bool = False) -> Results[Any]:
@@ -230,19 +248,29 @@ def _wait(run: MappedRun, going: "Future[T]", progress: ProgressLine) -> T:
     return going.result()
 
 
-def _ask_to_continue(tried: Results[Any], everything: PreparedMap, terms: MapTerms) -> bool:
+def _ask_to_continue(tried: Results[Any], left: int, forecast: Forecast, terms: MapTerms) -> bool:
     """Shows the answers of the sample, their cost and a forecast, and asks whether to send the rest."""
     if terms.confirm is not None:
         return bool(terms.confirm(tried))
     for answer in tried:
-        print(f"row {answer.index + 1}: {answer.text if answer.error is None else answer.error.message}")
-    total = everything.tally.items
-    if tried.cost is None:
-        words = "the cost is unknown"
-    else:
-        forecast = show_money(round(tried.cost / len(tried) * total * 1_000_000))
-        words = f"these cost {show_money(round(tried.cost * 1_000_000))}; all would cost about {forecast}"
-    return input(f"{words}. Send all {show_count(total, 'request')}? [y/N] ").strip().lower() in ("y", "yes")
+        shown = answer.text if answer.error is None else answer.error.message
+        print(f"row {answer.index + 1}: {visible(shown or '', keeping=LINE_END)}")
+    try:
+        typed = input(f"{_forecast_words(tried, left, forecast)}. Send the other {show_count(left, 'request')}? [y/N] ")
+    except (EOFError, NotImplementedError, RuntimeError):  # nobody there; a notebook that takes no input; no stdin
+        print("\nnobody can answer, so the others are not sent; confirm= takes a function that decides")
+        return False
+    return typed.strip().lower() in ("y", "yes")
+
+
+def _forecast_words(tried: Results[Any], left: int, forecast: Forecast) -> str:
+    """What the sample cost, and all would cost. Rows that cost nothing, because an earlier call has answered them or
+    because they failed, tell nothing about the others: if there is no other one, the forecast is that of `plan`."""
+    cost, paid = tried.cost, sum(1 for answer in tried if answer.cost)
+    if cost is None:
+        return "the cost is unknown"
+    rest = cost / paid * left if paid else (forecast.total.expected_micros or 0) / 1_000_000
+    return f"these cost {_show_dollars(cost)}; all would cost about {_show_dollars(cost + rest)}"
 
 
 class AnswerStream:
@@ -268,6 +296,8 @@ class AnswerStream:
                 yield from reader_of(prepared, run.view.job_id).answers(_fresh(ready, given))
             results = _wait(run, going, progress)
             yield from results.pick([number for number in range(len(results)) if number not in given])
+            if prepared.terms.on_error == "raise":
+                results.require_ok()
         finally:
             run.stop()
             wait_for((going,))

@@ -308,7 +308,7 @@ def plan_table(out: str, columns: str | None, text_only: bool, source: RequestSo
         chosen = _all_columns(known, mixed) if columns is None else _chosen_columns(columns, known)
         plan = TablePlan(out, tuple(chosen))
     if out != STDOUT:
-        _check_place(plan, source.name, survey.requests + survey.bad_count)
+        check_place(plan.path, plan.names, source.name, survey.requests + survey.bad_count, plan.bare)
     return plan
 
 
@@ -344,21 +344,21 @@ def _chosen_column(text: str, known: Sequence[str]) -> TableColumn:
     return TableColumn(name if name != old else column, column, False)
 
 
-def _check_place(plan: TablePlan, source: str, rows: int) -> None:
-    """Raises UsageError if the file exists and is not a table of this run: only such a table is replaced."""
-    check_table(plan.path, plan.names, plan.bare)
-    if not os.path.exists(plan.path) or os.path.getsize(plan.path) == 0:
+def check_place(path: str | Path, columns: Sequence[str], source: str | Path, rows: int, bare: bool = False) -> None:
+    """Raises UsageError if the file exists and is not a table of these rows: only such a table is replaced."""
+    check_table(path, columns, bare)
+    if not os.path.exists(path) or os.path.getsize(path) == 0:
         return
-    if os.path.exists(source) and os.path.samefile(plan.path, source):
-        raise UsageError(f"{plan.path} is the input itself", hint="choose another --out")
+    if os.path.exists(source) and os.path.samefile(path, source):
+        raise UsageError(f"{path} is the input itself", hint="choose another --out")
     try:
-        with open_row_file(plan.path) as file:
-            same = sum(1 for _ in file.texts()) <= rows if plan.bare else _first_columns(file.rows) == plan.names
-            same = same or columns_of(file) == plan.names
+        with open_row_file(str(path)) as file:
+            same = sum(1 for _ in file.texts()) <= rows if bare else _first_columns(file.rows) == columns
+            same = same or columns_of(file) == columns
     except UsageError:
         same = False
     if not same:
-        raise UsageError(f"{plan.path} already exists, and is not a table of this run", hint=MOVE_AWAY)
+        raise UsageError(f"{path} already exists, and is not a table of this run", hint=MOVE_AWAY)
 
 
 def _first_columns(rows: Callable[[], Iterator[tuple[int, Row | LineRefused]]]) -> list[str]:

@@ -16,6 +16,7 @@ from backstay.core.pace import FurtherLimits, PersonsLimits
 if TYPE_CHECKING:
     from backstay.llm.endpoint import Endpoint, Lane
     from backstay.llm.fallbacks import Fallback, FallbackPlace, FallbackPrices, Route
+    from backstay.llm.forecast import Forecast
     from backstay.llm.formats import InputOptions, OnlyPath
     from backstay.llm.intake import FileSurvey
     from backstay.llm.prices import PricePerMillion
@@ -78,6 +79,43 @@ class Destination(NamedTuple):
         """The options for a fallback: it is called at its own address with its own key, so URL, key and headers given
         here are left out."""
         return Destination(api, None, max_output_tokens=self.max_output_tokens, schema=self.schema)
+
+    def forecast(
+        self, price: "PricePerMillion | None", reasks: int = 0, output_tokens: int | None = None
+    ) -> "Forecast":
+        """Estimates requests to this service. The cheapest lane expects the price of batches, and at worst everything
+        is called in the end."""
+        from backstay.llm.endpoint import Lane
+        from backstay.llm.forecast import Forecast, ForecastPrices
+        from backstay.llm.prices import PriceList
+        from backstay.llm.provider import OUTPUT_TOKENS_EXPECTED
+
+        most, given = self.max_output_tokens, self.fallbacks
+        lanes = (Lane.BATCH, Lane.CALL) if self.lane == CHEAPEST else (Lane(self.lane), Lane(self.lane))
+
+        def prices_of(api: str) -> ForecastPrices:
+            return ForecastPrices(*(PriceList(self.url(api), lane, price, most, api) for lane in lanes))
+
+        def fallback_prices_of(fallback: "Fallback") -> PriceList:
+            url = self.of_fallback(fallback.api).url(fallback.api)
+            return PriceList(url, Lane.CALL, given[fallback], most, fallback.api)
+
+        return Forecast(
+            prices_of,
+            output_tokens or min(OUTPUT_TOKENS_EXPECTED, most or OUTPUT_TOKENS_EXPECTED),
+            output_tokens_default=most,
+            fallback_prices_of=fallback_prices_of,
+            reasks=reasks,
+        )
+
+    def schema_losses(self, apis: "Iterable[str]") -> dict[str, list[str]]:
+        """What the schema loses at each provider: the answers are checked for it all the same."""
+        from backstay.llm.providers import provider_named
+
+        if self.schema is None:
+            return {}
+        names = dict.fromkeys((*apis, *(fallback.api for fallback in self.fallbacks)))
+        return {name: list(provider_named(name).answers.express(self.schema).losses) for name in names}
 
     def check_fallbacks(self) -> None:
         if self.fallback is not None and self.lane == CHEAPEST:

@@ -103,6 +103,19 @@ def test_json_has_the_answers_and_asks_nobody(rows: Shell, provider: Practice, m
     assert (ran.code, provider.counts.calls, tried["left"]) == (0, 2, 10)
 
 
+def test_known_answers_do_not_show_what_the_others_cost(rows: Shell, provider: Practice):
+    rows.file("id,text\nr0,row 0\nr1,row 1\n", "few.csv")
+    earlier = rows("run", "few.csv", "--prompt", "Say {text}", "--model", "m", "--price", "1/1")
+    assert earlier.code == 0, earlier.err
+    ran = run(rows, "--try", "2")
+    assert (ran.code, provider.counts.calls) == (0, 2), ran.err
+    assert "all together" not in ran.err
+    assert "These cost nothing, so they do not show what the others cost" in ran.err
+    ran = run(rows, "--new", "--reuse", "always", "--out", "three.jsonl", "--try", "3", "--json")
+    (tried,) = [row for row in ran.rows if row["event"] == "tried"]
+    assert tried["rest_micros"] == max(each["cost_micros"] for each in tried["requests"]) * 9
+
+
 def test_what_a_terminal_would_obey_is_made_visible(rows: Shell, provider: Practice):
     rows.file("text\n\x1b[2Jgone\nb\n", "rows.csv")
     ran = run(rows, "--try", "1")

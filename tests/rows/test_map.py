@@ -364,68 +364,6 @@ def test_a_file_becomes_a_table(site: RowSite, tmp_path: Path) -> None:
     assert list(pandas.read_csv(tmp_path / "out.csv")["id"]) == [1, 2]
 
 
-def test_a_plan_sends_nothing_and_knows_what_is_known(site: RowSite) -> None:
-    plan = backstay.plan([*REVIEWS, *REVIEWS], "{text}", **site.with_options(max_tokens=10))
-    assert (plan.rows, plan.unique, plan.to_send, plan.reused, site.paid) == (6, 3, 3, 0, 0)
-    assert plan.cost_high is not None
-    assert plan.cost_low is not None
-    assert plan.cost_low <= plan.cost_high
-    assert plan.first_request["body"]["messages"][0]["content"] == "good"
-    backstay.map([*REVIEWS, *REVIEWS], "{text}", **site.with_options(max_tokens=10))
-    assert backstay.plan([*REVIEWS, *REVIEWS], "{text}", **site.with_options(max_tokens=10)).reused == 3
-
-
-def test_a_few_rows_are_tried_first_and_the_rest_only_after_a_yes(site: RowSite) -> None:
-    shown: list[int] = []
-
-    def refuse(tried: backstay.Results[Any]) -> bool:
-        shown.append(len(tried))
-        return False
-
-    rows = [f"{n}" for n in range(10)]
-    few = backstay.map(rows, "{row}", **site.with_options(sample=3, confirm=refuse))
-    assert (len(few), site.paid, shown) == (3, 3, [3])
-    every = backstay.map(rows, "{row}", **site.with_options(sample=3, confirm=lambda tried: True))
-    assert (len(every), site.paid) == (10, 10)
-
-
-@pytest.mark.parametrize("more", [{"reuse": "never"}, {"new": True}, {"reuse": 0.001}])
-def test_the_rows_that_were_tried_are_not_paid_again(site: RowSite, more: dict[str, Any]) -> None:
-    options = site.with_options(sample=3, confirm=lambda tried: True, **more)
-    assert len(backstay.map([f"{n}" for n in range(10)], "{row}", **options).values()) == 10
-    assert site.paid == 10
-
-
-def test_the_cost_of_the_sample_is_part_of_the_budget(site: RowSite) -> None:
-    """One dollar for each row: a budget for four rows is three that are tried, and one more."""
-    site.practice.change(answer_tokens=100)
-    prices: dict[str, Any] = {"price": "0/10000", "max_tokens": 100}
-    options = site.with_options(**prices, sample=3, confirm=lambda tried: True, budget=4.5)
-    cheaper = site.with_options(**prices, sample=3, confirm=lambda tried: True, budget=3.0)
-    answers = backstay.map([f"{n}" for n in range(10)], "{row}", **options)
-    assert (len(answers) - len(answers.errors), site.paid) == (4, 4)
-    with pytest.raises(UsageError, match="the sample has used the budget"):
-        backstay.map([f"n{n}" for n in range(10)], "{row}", **cheaper)
-
-
-def test_the_question_shows_the_cost_and_the_forecast(
-    site: RowSite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked: list[str] = []
-
-    def refuse(question: str) -> str:
-        asked.append(question)
-        return "n"
-
-    monkeypatch.setattr("builtins.input", refuse)
-    options = site.with_options(sample=2, price="1000/1000")
-    few = backstay.map([f"{n}" for n in range(10)], "{row}", **options)
-    assert (len(few), site.paid) == (2, 2)
-    assert "all would cost about $" in asked[0]
-    assert "Send all 10 requests?" in asked[0]
-    assert "row 2: practice" in capsys.readouterr().out
-
-
 def test_the_database_is_the_users_own_by_default(site: RowSite, tmp_path: Path) -> None:
     backstay.map(REVIEWS, "{text}", **site.with_options(db=None))
     assert (tmp_path / "data" / "backstay" / "backstay.db").exists()

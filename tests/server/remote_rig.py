@@ -82,7 +82,7 @@ class Remote:
 
 
 @asynccontextmanager
-async def remote_work(url: str, data: Path) -> AsyncIterator[Remote]:
+async def remote_work(url: str, data: Path, **more: Any) -> AsyncIterator[Remote]:
     made = practice_app(url, limits=Limits(poll_interval_seconds=0.01))
     async with receiving() as receiver:
         receiver.says(202)
@@ -90,6 +90,7 @@ async def remote_work(url: str, data: Path) -> AsyncIterator[Remote]:
             "inside_hosts": receiver.place,
             "public_url": PUBLIC + "/",
             "remote_kinds": "writing:1200",
+            **more,
         }
         async with rigged(url, data, made, **settings) as rig:
             yield Remote(rig, receiver)

@@ -113,6 +113,22 @@ async def test_time_limit_and_retries_of_the_gateway_come_from_the_environment(
         assert (shown["state"], shown["error_code"], shown["attempts"]) == ("failed", "GW_TIMEOUT", 2)
 
 
+async def test_the_gateway_is_called_as_often_as_a_budget_allows(sqlite_file_url: str, tmp_path: Path) -> None:
+    async with converting(sqlite_file_url, tmp_path / "data", gateway_cost=0.01) as (rig, provider):
+        files = [(await upload(rig.ada, pdf(str(number)))).json["id"] for number in range(4)]
+        job = await rig.submit("gateway", [{"file": file} for file in files], budget_micros=25_000)
+        await rig.work()
+        shown = (await rig.ada.get(f"/api/jobs/{job}")).json
+        assert (shown["succeeded"], shown["spent_micros"], provider.bill.charged) == (2, 20_000, 2)
+        assert shown["short"]
+
+
+async def test_the_gateway_is_called_as_often_as_its_rate_allows(sqlite_file_url: str, tmp_path: Path) -> None:
+    async with converting(sqlite_file_url, tmp_path / "data", gateway_rate="1/h") as (rig, provider):
+        job = await convert(rig, *(pdf(str(number)) for number in range(3)))
+        assert ((await rig.ada.get(f"/api/jobs/{job}")).json["succeeded"], provider.bill.charged) == (1, 1)
+
+
 async def test_the_results_of_a_deleted_job_are_gone_from_the_list_of_files(database_url: str, tmp_path: Path) -> None:
     async with converting(database_url, tmp_path / "data") as (rig, _):
         job, kept = await convert(rig, pdf("a"), pdf("b")), await convert(rig, pdf("c"))

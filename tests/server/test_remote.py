@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -151,6 +152,30 @@ async def test_a_worker_beside_the_service_does_remote_work_if_it_knows_address_
     assert await remote.state() == "succeeded"
     secret = (await remote.rig.ada.get("/api/remote/secret")).json["secret"]
     assert Seal(secret).verify(visit.body, visit.headers)
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "sent"),
+    [
+        ({"remote_cost": 0.01}, {"budget_micros": 25_000}, 2),
+        ({"remote_rate": "1/h"}, {}, 1),
+        ({}, {}, 4),
+    ],
+    ids=["a budget", "a rate", "neither"],
+)
+async def test_requests_are_sent_as_a_budget_and_a_rate_allow(
+    sqlite_file_url: str, tmp_path: Path, settings: dict[str, Any], options: dict[str, Any], sent: int
+) -> None:
+    async with remote_work(sqlite_file_url, tmp_path / "data", **settings) as remote:
+        items = [{"url": remote.receiver.url, "payload": number} for number in range(4)]
+        remote.job = await remote.rig.submit("remote", items, **options)
+        await remote.rig.work()
+        assert len(remote.receiver.visits) == sent
+        for visit in remote.receiver.visits:
+            await remote.say(remote.address(visit), status="succeeded", result=1)
+        await remote.rig.work()
+        shown = await remote.shown_job()
+        assert (shown["succeeded"], shown["spent_micros"]) == (sent, 20_000 if options else 0)
 
 
 def test_kinds_are_read_with_their_deadlines():

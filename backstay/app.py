@@ -33,7 +33,6 @@ from backstay.handlers.handler import (
     check_name,
     check_numbers,
     name_of,
-    require_cost,
     weigh,
 )
 from backstay.observe.bus import Bus
@@ -345,7 +344,7 @@ class Backstay:
             options["deadline_seconds"] = named.rules.deadline_seconds
 
         if options.get("budget_micros") is not None:
-            require_cost(named.name, named)
+            self.handlers.require_costs(named.name, options["fallback"], options.get("handler_then"))
 
         def encode(payload: Any) -> str | Weighed:
             named.check(payload)

@@ -181,6 +181,8 @@ def _queue_items(
     found = made.handlers[handler] if app and (handler in made.handlers or not force) else None
     given["fallback"] = terms.fallback if found is None else made.fallback_of(found, terms.fallback)
     options = _options(handler, found, terms, given)
+    if terms.budget is not None:
+        made.handlers.require_costs(handler, options.fallback)
     check, encode = None if found is None else found.check, partial(weigh, found)
     known, key = bool(app) or force, "key" if options.unique else "idempotency key"
     if file is None:
@@ -200,17 +202,14 @@ def _queue_items(
 def _options(handler: str, found: "Handler | None", terms: RunOptions, given: dict[str, Any]) -> "Options":
     """What the job's items are treated like; the handler, if its code is here, fills in what is left out."""
     from backstay.client import Options
-    from backstay.handlers.handler import require_cost
 
     seconds = given.pop("unique_for")
     if (given["unique"] is None) != (seconds is None):
         hint = "for example --unique payload --unique-for 1h"
         raise UsageError("--unique and --unique-for need each other", hint=hint)
     if terms.budget is not None and found is None:
-        hint = "give --app MODULE:NAME: your handler declares what a call costs"
+        hint = "give --app MODULE:NAME: your handler declares what a call costs; for gateway and remote, use HTTP"
         raise UsageError("--budget needs your code", hint=hint)
-    if terms.budget is not None:
-        require_cost(handler, found)
     deadline = terms.deadline or (None if found is None else found.rules.deadline_seconds)
     given |= {"deadline_seconds": deadline, "delivery": terms.delivery, "after": given["after"] or None}
     options = Options(**given, unique_seconds=seconds, budget_micros=terms.budget)

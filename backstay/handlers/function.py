@@ -17,7 +17,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from backstay.core.errors import Permanent, UsageError
 from backstay.core.failures import ErrorCode, Failure, FailureKind, one_line
 from backstay.core.models import CannotAsk, Failed, NeverArrived, NewSchedule, Running, Skipped, Submitted, Succeeded
-from backstay.handlers.handler import ASKS_AT_ONCE, Context, Handler, Rules, own_pace
+from backstay.handlers.handler import ASKS_AT_ONCE, Context, Handler, Rules, name_of, own_pace, require_cost
 
 TYPES_REMEMBERED_MAX = 256
 _PLAIN = (Any, inspect.Parameter.empty, dict, list, str, int, float, bool, object)
@@ -361,6 +361,17 @@ class Registry:
         if name == of:
             raise UsageError(f"handler {of!r} cannot be its own {role}", hint="name another handler")
         return self[name].name
+
+    def require_costs(self, first: str, fallback: str | Handler | None, then: str | Handler | None = None) -> None:
+        """Raises if a handler that may get an item of a job with a budget does not declare its cost. `fallback` is
+        that of the first handler."""
+        names = [name for name in (first, name_of(fallback), name_of(then)) if name is not None]
+        for name in names:  # it grows by the fallbacks of the others
+            handler = self._handlers.get(name)
+            require_cost(name, handler)
+            own = None if handler is None or name == first else handler.rules.fallback
+            if own is not None and own not in names:
+                names.append(own)
 
     def check_fallbacks(self) -> None:
         """Raises if the fallback of a handler does not exist: its failed items would wait for ever."""

@@ -386,7 +386,7 @@ class Weighed(NamedTuple):
 def require_cost(name: str, handler: Handler | None) -> None:
     """Raises if a budget could not be enforced, because the cost of a call is unknown."""
     if handler is None or handler.rules.calls.cost is None:
-        raise UsageError(f"a budget cannot be enforced for {name!r}: {_NO_BUDGET}", hint=_NO_BUDGET_HINT)
+        raise UsageError(f"a budget cannot be enforced for {name[:100]!r}: {_NO_BUDGET}", hint=_NO_BUDGET_HINT)
 
 
 def weigh(handler: Handler | None, body: str) -> str | Weighed:

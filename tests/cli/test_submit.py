@@ -219,6 +219,7 @@ def test_items_of_a_handler_have_a_budget_if_it_declares_a_cost(shell: Shell) ->
     ("lines", "options", "says"),
     [
         ("1", ("--handler", "free", "--budget", "5"), "a budget cannot be enforced for 'free'"),
+        ('{"dollars": 1}', ("--handler", "costly", "--fallback", "free", "--budget", "5"), "enforced for 'free'"),
         ("1", ("--handler", "unknown", "--budget", "5", "--force"), "--budget needs your code"),
         ('{"dollars": 1}\n{"dollars": -1}', ("--handler", "costly"), "line 2: the cost of an item must be a number"),
         ('{"dollars": 1}\n{}', ("--handler", "costly"), "line 2: the function that tells the cost of an item failed"),

@@ -271,6 +271,24 @@ async def test_a_fallback_costs_what_it_declares_itself(make_rig: MakeRig) -> No
     assert (view.succeeded, backup.calls, view.spent_micros) == (2, 1, 60_000)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"fallback": "free"}, {"fallback": "backup"}, {"handler_then": "free", "move_seconds": 60}, {}],
+    ids=["its fallback", "the fallback of its fallback", "the handler that it moves to", "the fallback in the code"],
+)
+async def test_a_budget_is_refused_if_another_handler_of_the_job_declares_no_cost(
+    make_sqlite_rig: MakeRig, options: dict[str, Any]
+) -> None:
+    rig = await make_sqlite_rig()
+    rig.serves(Provider(), "free")
+    rig.serves(Provider(), "backup", cost=0.01, fallback="free")
+    rig.serves(Provider(), cost=0.01, fallback=None if options else "free")
+    with pytest.raises(UsageError, match="a budget cannot be enforced for 'free'"):
+        await rig.submit(["one"], budget_micros=1_000_000, **options)
+    assert await rig.site.rows("SELECT count(*) FROM jobs") == [(0,)]
+    assert (await (await rig.submit(["one"], **options)).show()).total == 1
+
+
 async def test_a_job_is_not_held_while_another_may_give_money_back(make_rig: MakeRig) -> None:
     rig = await make_rig()
     provider = rig.serves(Provider(), cost=0.01)

@@ -60,6 +60,18 @@ async def test_a_budget_beside_lines_is_refused_too(sqlite_rig: Rig) -> None:
     assert (await sqlite_rig.ada.get("/api/jobs")).json["data"] == []
 
 
+async def test_a_budget_needs_the_cost_of_the_fallback_too(sqlite_rig: Rig) -> None:
+    @sqlite_rig.made.handler(cost=0.01)
+    async def costly(item: Any) -> Any:
+        return item
+
+    asked = {"handler": "costly", "items": [1], "options": {"budget_micros": 50_000, "fallback": "echo"}}
+    refused = problem(await sqlite_rig.ada.post("/api/jobs", json=asked), 422)
+    assert "a budget cannot be enforced for 'echo'" in refused["detail"]
+    assert (await sqlite_rig.ada.get("/api/jobs")).json["data"] == []
+    await sqlite_rig.submit("costly", budget_micros=50_000)
+
+
 async def test_a_line_that_is_no_json_is_named(rig: Rig) -> None:
     reply = await rig.ada.post(
         "/api/jobs?handler=echo", data=b'{"n": 1}\n{"n": \n', headers={"content-type": "application/x-ndjson"}

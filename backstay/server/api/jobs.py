@@ -12,7 +12,7 @@ from backstay.core.errors import UsageError
 from backstay.core.money import MICROS_MAX
 from backstay.core.states import JobState
 from backstay.handlers.function import dump, unknown_handler
-from backstay.handlers.handler import HANDLER_CHARACTERS_MAX, Handler, Weighed, require_cost, weigh
+from backstay.handlers.handler import HANDLER_CHARACTERS_MAX, Handler, Weighed, name_of, weigh
 from backstay.llm import lines
 from backstay.server import shapes
 from backstay.server.auth import Principal, Reader, Writer, operates, require_role
@@ -163,7 +163,7 @@ async def submit_job(
     else:
         raise Problem(415, f"a body of type {kind[:100]!r} is not supported", hint=_HINT)
     options = _options(given, key, found)
-    await _check_options(service, name, found, options.budget_micros, given.fallback)
+    await _check_options(service, name, options.budget_micros, name_of(options.fallback))
     with service.backstay.bus.within_trace_of(request.headers):
         job = await service.client(who.owner).submit(name, items, options, encode, service.wake)
     view = await job.show()
@@ -171,19 +171,17 @@ async def submit_job(
     return Response(job_bytes(view), 201, headers=headers, media_type=JSON)
 
 
-async def _check_options(
-    service: Service, name: str, handler: Handler | None, budget_micros: int | None, fallback: str | None
-) -> None:
+async def _check_options(service: Service, name: str, budget_micros: int | None, fallback: str | None) -> None:
     """Raises if the budget could not be kept, or there is no such fallback."""
-    if budget_micros is not None:
-        try:
-            require_cost(name[:100], handler)
-        except UsageError as error:
-            raise Problem(422, error.message, hint=error.hint) from None
     if fallback == name:
         raise Problem(422, f"handler {name[:100]!r} cannot be its own fallback", hint="name another handler")
     if fallback is not None:
         await _handler(service, fallback)
+    if budget_micros is not None:
+        try:
+            service.backstay.handlers.require_costs(name, fallback)
+        except UsageError as error:
+            raise Problem(422, error.message, hint=error.hint) from None
 
 
 class _Encoder:

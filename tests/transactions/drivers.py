@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from unittest import mock
 
+import aiosqlite
 import asyncpg
 import django
 import psycopg
@@ -123,6 +124,17 @@ class AlchemyAsync(Guest):
         await self._engine.dispose()
 
 
+class AlchemyAsyncSqlite(AlchemyAsync):
+    driver = "aiosqlite"
+
+
+class Aiosqlite(Guest):
+    async def open(self) -> None:
+        self.connection = await aiosqlite.connect(self.url.removeprefix("sqlite:///"), timeout=30)
+        self.connection.row_factory = lambda cursor, row: {"a factory": "of the user's"}
+        self.connection.text_factory = bytes
+
+
 class AlchemyAsyncPsycopg(AlchemyAsync):
     driver = "psycopg"
 
@@ -184,6 +196,7 @@ class Sqlite(SyncGuest):
     def connect(self) -> Any:
         connection = sqlite3.connect(self.url.removeprefix("sqlite:///"), timeout=30)
         connection.row_factory = lambda cursor, row: {"a factory": "of the user's"}
+        connection.text_factory = bytes
         return connection
 
 
@@ -277,6 +290,8 @@ SQLITE: dict[str, type[Guest]] = {
     "sqlalchemy-sqlite": Alchemy,
     "sqlalchemy-session-sqlite": AlchemySession,
     "django-sqlite": Django,
+    "aiosqlite": Aiosqlite,
+    "sqlalchemy-aiosqlite": AlchemyAsyncSqlite,
 }
 ALL = {**POSTGRES, **SQLITE}
 

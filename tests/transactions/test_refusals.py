@@ -4,7 +4,9 @@ import asyncio
 import sqlite3
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import aiosqlite
 import asyncpg
 import psycopg
 import pytest
@@ -90,6 +92,15 @@ async def test_sqlite_that_commits_every_statement_is_refused(sqlite_file_url: s
         connection.rollback()
         assert await rows(sqlite_file_url, "SELECT count(*) FROM jobs") == [(0,)]
     connection.close()
+
+
+async def test_aiosqlite_that_commits_every_statement_is_refused(sqlite_file_url: str) -> None:
+    path = sqlite_file_url.removeprefix("sqlite:///")
+    async with aiosqlite.connect(path, isolation_level=None) as connection, application(sqlite_file_url) as app:
+        await refused(app, connection, OUTSIDE)
+        # As with `autocommit=True` of Python 3.12: the driver commits, and does not say so.
+        with mock.patch.object(aiosqlite.Connection, "isolation_level", ""):
+            await refused(app, connection, OUTSIDE)
 
 
 async def test_django_outside_atomic_is_refused(sqlite_file_url: str) -> None:

@@ -29,7 +29,7 @@ T = TypeVar("T")
 Values = Mapping[str, Any]
 Form = Callable[[Query, Values], tuple[str, Any]]  # a statement and its values as a driver takes them
 
-KNOWN: Final = "pass a connection of asyncpg, psycopg 3, sqlite3, SQLAlchemy or Django"
+KNOWN: Final = "pass a connection of asyncpg, psycopg 3, sqlite3, aiosqlite, SQLAlchemy or Django"
 BEGIN: Final = "begin a transaction first, and commit it after the call"
 SYNC_HINT: Final = "use the asyncio class Backstay, or pass a connection that is not async"
 IN_TRANSACTION: Final = (2, 3)  # libpq's PQTRANS_INTRANS and PQTRANS_INERROR
@@ -156,6 +156,8 @@ async def use_connection(
         checked.add(calls.raw)
     else:
         await lent.write(one("lock_writes"))  # before anything is read
+        if not calls.raw.in_transaction:  # aiosqlite does not tell of `autocommit`, which Python 3.12 brought
+            raise UsageError("the connection is not in a transaction", hint=BEGIN)
     return lent
 
 
@@ -180,6 +182,8 @@ def calls_of(connection: Any) -> DriverCalls:
         return PsycopgCalls(connection)
     if "sqlite3" in roots and hasattr(connection, "cursor"):
         return SqliteCalls(connection)
+    if "aiosqlite" in roots and hasattr(connection, "cursor"):
+        return AiosqliteCalls(connection)
     if "sqlalchemy" in roots and (hasattr(connection, "exec_driver_sql") or hasattr(connection, "get_bind")):
         return SqlAlchemyCalls(connection)
     if "django" in roots and hasattr(connection, "in_atomic_block"):
@@ -248,7 +252,7 @@ class CursorCalls:
         return self._connection.cursor()
 
     async def fetch(self, query: Query, values: Values) -> list[Any]:
-        cursor = self._cursor()
+        cursor = await _await_if_needed(self._cursor())
         try:
             await _await_if_needed(cursor.execute(*self.form(query, values)))
             if cursor.description is None:
@@ -286,9 +290,28 @@ class SqliteCalls(CursorCalls):
         implicit = getattr(self._connection, "autocommit", LEGACY) == LEGACY
         return bool(self._connection.in_transaction or (implicit and self._connection.isolation_level is not None))
 
+    async def fetch(self, query: Query, values: Values) -> list[Any]:
+        given, self._connection.text_factory = self._connection.text_factory, str
+        try:
+            return await super().fetch(query, values)
+        finally:
+            self._connection.text_factory = given
+
     def _cursor(self) -> Any:
         cursor = self._connection.cursor()
         cursor.row_factory = None  # the connection may have one of its own
+        return cursor
+
+
+class AiosqliteCalls(SqliteCalls):
+    is_async = True
+
+    def _cursor(self) -> Any:
+        return self._open_cursor()
+
+    async def _open_cursor(self) -> Any:
+        cursor = await self._connection.cursor()
+        cursor.row_factory = None
         return cursor
 
 

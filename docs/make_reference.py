@@ -67,6 +67,9 @@ def settings_page(now: str) -> str:
     defaults |= in_effect()
     plain = [(name, value) for name, value in defaults.items() if name != "limits"]
     bounds = [(field.name, field.default) for field in fields(Limits)]
+    missing = [name for name, _ in [*plain, *bounds] if name not in found]
+    if missing:
+        raise SystemExit(f"docs/settings.md has no row for {', '.join(missing)}: add one that says what it is")
     return _tabled(_tabled(now, "settings", _settings(plain, found)), "bounds", _bounds(bounds, found))
 
 

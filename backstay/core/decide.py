@@ -51,7 +51,7 @@ def _settlement(item: Claimed, outcome: Outcome, terms: Terms, now_ms: int, rng:
                 return _settle_late_success(item, outcome, now_ms)
             return _settle_success(item, outcome, now_ms)
         case Skipped():
-            return _end(item, ItemState.SKIPPED, now_ms, message=outcome.reason)
+            return _settle_skip(item, outcome, now_ms)
         case Stopped():
             return _settle_stop(item, outcome, terms, now_ms)
         case HandedBack():
@@ -127,6 +127,14 @@ def _settle_late_success(item: Claimed, outcome: Succeeded, now_ms: int) -> Sett
     late = Failed(failure, outcome.usage, reply=outcome.result, flaw=Flaw.LATE)
     settled = _end(item, ItemState.FAILED, now_ms, outcome=late, timed_out=1)
     return settled._replace(late_result=outcome.result)
+
+
+def _settle_skip(item: Claimed, outcome: Skipped, now_ms: int) -> Settlement:
+    """A handler may have paid for a call before it skips the item."""
+    settled = _end(item, ItemState.SKIPPED, now_ms, message=outcome.reason)
+    if outcome.usage is None or settled.attempt is None:
+        return settled
+    return settled._replace(attempt=Attempt(*settled.attempt[: -len(outcome.usage)], *outcome.usage))
 
 
 def _settle_stop(item: Claimed, outcome: Stopped, terms: Terms, now_ms: int) -> Settlement:

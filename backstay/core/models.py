@@ -251,6 +251,7 @@ class Failed:
 @dataclass(frozen=True, slots=True)
 class Skipped:
     reason: str
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ class Executor:
         """The outcome of any exception that a handler raised, even of one whose text cannot be read."""
         try:
             if isinstance(error, Skip):
-                return Skipped(one_line(str(error)))
+                return Skipped(one_line(str(error)), flight.context.used)
             failure = failure_of_exception(error, self._parts.clock.now_ms())
         except BaseException:
             message = f"{type(error).__name__}, which could not be shown"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from backstay.client import Options
-from backstay.core.errors import NotAllowed, Permanent, UsageError
+from backstay.core.errors import NotAllowed, OutcomeUnknown, Permanent, Skip, Transient, UsageError
 from backstay.core.ids import item_id
 from backstay.core.money import Period
 from backstay.engine.worker import Worker
@@ -91,6 +91,26 @@ async def test_a_cost_may_depend_on_the_payload_and_what_is_reported_wins(make_r
     await rig.tick()
     assert [(await rig.attempts(job, n))[0].cost_micros for n in range(3)] == [10_000, 20_000, 5_000]
     assert (await job.show()).spent_micros == 35_000
+
+
+async def test_a_reported_cost_counts_however_the_handler_ends(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    ends = [None, Skip("nothing in it"), Permanent("no"), Transient("busy"), OutcomeUnknown("lost"), KeyError("bug")]
+
+    async def convert(number: int, context: Context) -> int:
+        context.usage(input_tokens=7, cost=0.005)
+        if (end := ends[number]) is not None:
+            raise end
+        return number
+
+    rig.app.handler("convert", cost=0.01, retry="none")(convert)
+    job = await rig.submit(list(range(len(ends))), "convert", budget_micros=1_000_000)
+    await rig.tick()
+    told = [(await rig.attempts(job, number))[-1] for number in range(len(ends))]
+    assert [(one.input_tokens, one.cost_micros) for one in told] == [(7, 5_000)] * len(ends)
+    view = await job.show()
+    assert (view.skipped, view.spent_micros, view.unknown_micros) == (1, 5_000 * len(ends), 0)
+    assert view.input_tokens == 7 * len(ends)
 
 
 async def test_a_bug_after_the_call_keeps_the_money_as_unknown(make_rig: MakeRig) -> None:

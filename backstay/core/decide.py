@@ -134,7 +134,7 @@ def _settle_skip(item: Claimed, outcome: Skipped, now_ms: int) -> Settlement:
     settled = _end(item, ItemState.SKIPPED, now_ms, message=outcome.reason)
     if outcome.usage is None or settled.attempt is None:
         return settled
-    return settled._replace(attempt=Attempt(*settled.attempt[: -len(outcome.usage)], *outcome.usage))
+    return settled._replace(attempt=settled.attempt._replace(**outcome.usage._asdict()))
 
 
 def _settle_stop(item: Claimed, outcome: Stopped, terms: Terms, now_ms: int) -> Settlement:

@@ -63,9 +63,20 @@ def set_(limit: int, owner: str | None, handler: str | None, period: str, db: st
     async def act(client: "Client") -> "Budget":
         made = await client.store.budgets.set(owner or "", handler or "", Period(period), limit)
         await client.store.notify()
+        await _note_unknown(client, made.handler)
         return made
 
     _show(database_choice.with_client(database_choice.open_app(db, must_exist=False), act), as_json)
+
+
+async def _note_unknown(client: "Client", handler: str) -> None:
+    """A misspelt name covers nothing. It is no error: the first worker with this handler may start later."""
+    from backstay.handlers.function import unknown_handler
+
+    known = {name for worker in await client.store.workers.page() for name in worker.handlers}
+    if handler and not handler.startswith("@") and known and handler not in known:
+        hint = unknown_handler(handler, sorted(name for name in known if "#" not in name)).hint
+        output.note(f"no worker has run the handler {handler!r} on this database; {hint}")
 
 
 @click.command("list", cls=Command, examples=("backstay budget list", "backstay budget list --json"))

@@ -25,6 +25,16 @@ def test_a_budget_is_set_listed_changed_and_removed(sqlite_shell: Shell) -> None
     assert (ran.code, "there is no such budget" in ran.err) == (5, True)
 
 
+def test_a_budget_for_a_handler_that_no_worker_has_run_is_set_and_the_name_is_doubted(sqlite_shell: Shell) -> None:
+    assert sqlite_shell("budget", "set", "5", "--handler", "eccho").err == "", "nobody knows a handler yet"
+    sqlite_shell.tick()
+    ran = sqlite_shell("budget", "set", "5", "--handler", "eccho")
+    assert (ran.code, ran.out.strip()) == (0, "the budget of all owners for handler eccho, per month: $5.00")
+    assert "no worker has run the handler 'eccho' on this database; did you mean 'echo'?" in ran.err
+    assert sqlite_shell("budget", "set", "5", "--handler", "echo").err == ""
+    assert sqlite_shell("budget", "set", "5", "--handler", "@api.openai.com").err == ""
+
+
 def test_bounds_show_the_budgets_of_the_database_if_there_is_one(sqlite_shell: Shell, tmp_path: Path) -> None:
     assert sqlite_shell("bounds", "--db", f"sqlite:///{tmp_path}/none.db", "--json").json["budgets"] == []
     assert not (tmp_path / "none.db").exists()

@@ -171,7 +171,9 @@ def _refuse_bad_rows(surveyed: FileSurvey, terms: MapTerms, source: RowSource) -
         return
     reasons: dict[int, str] = {}
     for bad in surveyed.bad:
-        reason = bad.reason.replace("custom_id", "id").replace(" of line ", " of row ")
+        reason = bad.reason.replace("a custom_id", "an id").replace("the custom_id", "the id")
+        if terms.id is not None and reason != bad.reason:
+            reason = f"column {terms.id!r} {reason.replace(' of line ', ' of row ')}"
         reasons.setdefault((bad.line - 1) // terms.samples, reason)
     row, reason = next(iter(reasons.items()))
     others = surveyed.bad_count - 1

@@ -156,8 +156,11 @@ class _Texts:
         def fill(row: Row) -> str:
             try:
                 return made.render({name: self._value(row, name) for name in named})
-            except TemplateError as error:
-                raise LineRefused(f"cannot fill the Jinja prompt: {error}") from None
+            except LineRefused:
+                raise
+            except Exception as error:  # a template can raise anything: it divides, and calls methods
+                kind = "" if isinstance(error, TemplateError) else f"{type(error).__name__}: "
+                raise LineRefused(f"cannot fill the Jinja prompt: {kind}{error}") from None
 
         return fill
 

@@ -167,20 +167,28 @@ class Results(Sequence[Answer[T]], Generic[T]):
     def to_pandas(self) -> Any:
         """A pandas frame; one that the rows came in keeps its index."""
         pandas = _library("pandas")
-        columns = self._columns()
         if not _is_of(self._frame, "pandas"):
-            return pandas.DataFrame(columns)
-        frame = self._frame.iloc[list(self._table.rows_of(len(self)))].copy()
-        for name in self._table.added:
-            frame[name] = columns[name]
+            return pandas.DataFrame(self._columns(self._table.columns))
+        frame = self._frame.iloc[self._rows()].copy()
+        for name, values in self._columns(self._table.added).items():
+            frame[name] = values
         return frame
 
     def to_polars(self) -> Any:
-        return _library("polars").DataFrame(self._columns(), strict=False)
+        """A Polars frame; one that the rows came in keeps the types of its columns."""
+        polars = _library("polars")
+        if not _is_of(self._frame, "polars"):
+            return polars.DataFrame(self._columns(self._table.columns), strict=False)
+        added = polars.DataFrame(self._columns(self._table.added), strict=False)
+        return self._frame[self._rows()].hstack(added)
 
     def to_dataset(self) -> Any:
-        """A dataset of Hugging Face."""
-        return _library("datasets").Dataset.from_dict(self._columns())
+        """A dataset of Hugging Face; one that the rows came in keeps its features."""
+        datasets = _library("datasets")
+        if not isinstance(self._frame, datasets.Dataset):
+            return datasets.Dataset.from_dict(self._columns(self._table.columns))
+        added = datasets.Dataset.from_dict(self._columns(self._table.added))
+        return datasets.concatenate_datasets([self._frame.select(self._rows()), added], axis=1)
 
     def to_frame(self) -> Any:
         """A frame of the same kind as the rows came in; otherwise of pandas."""
@@ -188,8 +196,11 @@ class Results(Sequence[Answer[T]], Generic[T]):
             return self.to_polars()
         return self.to_dataset() if _is_of(self._frame, "datasets") else self.to_pandas()
 
-    def _columns(self) -> dict[str, list[Any]]:
-        columns: dict[str, list[Any]] = {name: [] for name in self._table.columns}
+    def _rows(self) -> list[int]:
+        return list(self._table.rows_of(len(self)))
+
+    def _columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
+        columns: dict[str, list[Any]] = {name: [] for name in names}
         for record in self.records():
             for name, values in columns.items():
                 values.append(record[name])

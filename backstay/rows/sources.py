@@ -1,7 +1,11 @@
 """Rows from anything: lists, iterators, data frames, datasets and files, all read the same way, as often as needed."""
 
+import os
 import pickle
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from os import PathLike, fspath
@@ -44,16 +48,24 @@ def open_rows(source: Any) -> RowSource:
         return _of_file(fspath(source))
     match type(source).__module__.partition(".")[0]:
         case "pandas":
-            return replace(_of_pandas(source), frame=_frame_of(source))
+            kept = source.copy(deep=False)
+            return replace(_of_pandas(kept), frame=_frame_of(kept))
         case "polars":
-            return replace(_of_polars(source), frame=_frame_of(source))
+            kept = source.clone()
+            return replace(_of_polars(kept), frame=_frame_of(kept))
         case "datasets":
             return replace(_of_dataset(source), frame=_frame_of(source))
     if isinstance(source, Mapping | bytes) or not isinstance(source, Iterable) or _is_record(source):
         raise UsageError(f"rows cannot be one {type(source).__name__}", hint=TAKEN)
     if isinstance(source, Iterator):
         return _of_iterator(source)
-    return _make_source("the rows", RowKind.LIST, lambda: _number_rows(source))
+    kept = [_copy_row(row) for row in source] if isinstance(source, list | tuple) else source
+    return _make_source("the rows", RowKind.LIST, lambda: _number_rows(kept))
+
+
+def _copy_row(row: Any) -> Any:
+    """Answers are paired with rows when they are read, so a list that is sorted or changed later must not matter."""
+    return copy(row) if isinstance(row, Mapping) or _is_record(row) else row
 
 
 def _frame_of(source: Any) -> Any:
@@ -65,7 +77,12 @@ def _of_file(path: str) -> RowSource:
     if path == "-":
         raise UsageError("rows cannot be read from stdin here", hint="give the path of a file")
 
+    version = _version_of(path)
+
     def rows() -> Iterator[Row]:
+        if _version_of(path) != version:
+            hint = "make the call again with the file as it was: what is answered is not sent again"
+            raise UsageError(f"{path} has changed since it was read, so answers may not belong to its rows", hint=hint)
         with open_row_file(path) as file:
             for number, row in file.rows():
                 if isinstance(row, LineRefused):
@@ -75,6 +92,14 @@ def _of_file(path: str) -> RowSource:
     with open_row_file(path) as file:
         columns = columns_of(file)
     return RowSource(path, RowKind.FILE, columns, rows)
+
+
+def _version_of(path: str) -> tuple[int, ...] | None:
+    """None for a file that is not there, and for a pipe."""
+    with suppress(OSError):
+        found = os.stat(path)
+        return (found.st_ino, found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+    return None
 
 
 def _of_iterator(source: Iterator[Any]) -> RowSource:
@@ -116,8 +141,17 @@ def _of_dataset(source: Any) -> RowSource:
     if isinstance(source, Mapping):
         splits = ", ".join(map(str, source))
         raise UsageError(f"rows cannot be all splits of a dataset: {splits}", hint="give one, such as dataset['train']")
-    columns = list(source.column_names or ()) or names_in(_number_rows(source))
-    return RowSource("the dataset", RowKind.DATASET, columns, lambda: _number_rows(source))
+    stored = _undecoded(source)
+    columns = list(source.column_names or ()) or names_in(_number_rows(stored))
+    return RowSource("the dataset", RowKind.DATASET, columns, lambda: _number_rows(stored))
+
+
+def _undecoded(source: Any) -> Any:
+    """Images and the like stay bytes and paths: decoding needs other libraries, and a request takes bytes."""
+    for name, feature in (source.features or {}).items():
+        if getattr(feature, "decode", False):
+            source = source.cast_column(name, replace(feature, decode=False))
+    return source
 
 
 def _of_tuples(kind: RowKind, columns: list[str], tuples: Callable[[], Iterable[tuple[Any, ...]]]) -> RowSource:

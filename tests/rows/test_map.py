@@ -6,6 +6,7 @@ import pickle
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +269,20 @@ def test_a_frame_keeps_its_index(site: RowSite) -> None:
     assert list(made.index) == [5, 5]
     assert list(made.columns) == ["text", "answer", "cost", "error"]
     assert [text.split()[-1] for text in made["answer"]] == ["a", "b"]
+
+
+def test_a_frame_and_a_dataset_keep_the_types_of_their_columns(site: RowSite) -> None:
+    given = {"text": ["a", "b"], "day": [date(2026, 1, 2), None]}
+    frame = backstay.map(polars.DataFrame(given), "{text}", **site.with_options(samples=2)).to_frame()
+    assert frame.schema["day"] == polars.Date
+    assert frame["day"].to_list() == [date(2026, 1, 2), date(2026, 1, 2), None, None]
+    assert [text.split()[-1] for text in frame["answer"]] == ["a", "a", "b", "b"]
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_dict(given).cast_column("day", datasets.Value("date32"))
+    made = backstay.map(rows, "{text}", **site.options).to_frame()
+    assert made.features["day"] == datasets.Value("date32")
+    assert made["text"][:] == ["a", "b"]
+    assert made.column_names == ["text", "day", "answer", "cost", "error"]
 
 
 def test_answers_become_tables_of_every_kind(site: RowSite, tmp_path: Path) -> None:

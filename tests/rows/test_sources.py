@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,35 @@ def test_a_hugging_face_dataset_gives_its_rows():
     assert (found.kind, found.columns, list(found.rows())) == (RowKind.DATASET, ["id", "text"], ROWS)
     with pytest.raises(UsageError, match="all splits of a dataset: train"):
         open_rows(datasets.DatasetDict({"train": datasets.Dataset.from_list(ROWS)}))
+
+
+def test_images_of_a_dataset_stay_bytes_and_paths(tmp_path: Path):
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_dict({"photo": [str(tmp_path / "a.png")]}).cast_column("photo", datasets.Image())
+    assert list(open_rows(rows).rows()) == [{"photo": {"bytes": None, "path": str(tmp_path / "a.png")}}]
+
+
+@pytest.mark.parametrize("columns", [pandas.DataFrame, polars.DataFrame, list])
+def test_rows_stay_as_they_were_when_they_were_given(columns: Callable[[Any], Any]):
+    given = columns([dict(row) for row in ROWS])
+    found = open_rows(given)
+    if isinstance(given, list):
+        given.reverse()
+        given[0]["text"] = "changed"
+    elif isinstance(given, pandas.DataFrame):
+        given.loc[0, "text"] = "changed"
+    else:
+        given.replace_column(0, polars.Series("id", ["x"] * len(ROWS)))
+    assert list(found.rows()) == ROWS
+
+
+def test_a_file_that_has_changed_is_not_read_again(tmp_path: Path):
+    (tmp_path / "rows.csv").write_text("text\na\nb\n")
+    found = open_rows(tmp_path / "rows.csv")
+    assert len(list(found.rows())) == 2
+    (tmp_path / "rows.csv").write_text("text\nb\na\nc\n")
+    with pytest.raises(UsageError, match=r"rows\.csv has changed since it was read"):
+        next(found.rows())
 
 
 def test_two_readers_of_an_iterator_do_not_disturb_each_other():

@@ -26,14 +26,3 @@ def _used(self: Front, database: Database, *seconds: Any) -> None:
 def used() -> Iterator[None]:
     with patch.object(Front, "__init__", _used), patch.object(Front, "_note", _note):
         yield
-
-
-@contextmanager
-def used_for_ever() -> Iterator[None]:
-    """No look starts at the head again after the first one."""
-
-    def is_head_next(self: Front) -> bool:
-        return self._head_at == float("-inf")
-
-    with used(), patch.object(Front, "_is_head_next", is_head_next):
-        yield

@@ -81,12 +81,6 @@ def test_looks_that_start_at_a_front_break_no_promise() -> None:
         _run_all(map(plan_of, range(SEEDS_WITH_FRONTS)))
 
 
-@pytest.mark.slow
-def test_looks_that_never_start_at_the_head_again_are_noticed() -> None:
-    with fronts.used_for_ever(), pytest.raises(Failure):
-        _run_all(hunted())
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_jobs_that_follow_others_fall_back_or_are_submitted_twice_break_no_promise(seed: int) -> None:
     run_plan(following(seed))

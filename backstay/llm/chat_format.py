@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, NoReturn, TypeGuard
 from backstay.llm.bodies import dict_in, list_in, object_of
 from backstay.llm.endpoint import DEFAULT_API
 from backstay.llm.lines import LinePart, LineRefused, preview
+from backstay.llm.provider import ChatTranslation
 from backstay.llm.providers import CHAT, chat_translations, provider_named, provider_of_url
 
 Fields = Mapping[str, Any]
@@ -313,6 +314,17 @@ def foreign_member(fields: Fields) -> str | None:
     return next((name for chat in chat_translations() if (name := chat.own_member(fields)) is not None), None)
 
 
+def reply_in_chat(own: ChatTranslation, fields: dict[str, Any]) -> dict[str, Any]:
+    """A `chat.completion` from the reply of a provider, which may pass on the replies of other makers' models. One in a
+    form that is not known stays as it came."""
+    chat = own if own.is_reply(fields) else _chat_of_reply(fields)
+    return fields if chat is None else chat.reply(fields)
+
+
+def _chat_of_reply(fields: Fields) -> ChatTranslation | None:
+    return next((each for each in chat_translations() if each.is_reply(fields)), None)
+
+
 def prompt_text(url: str, body: str) -> str:
     """The question of a request, in the format of its path; the whole body, if it has another form."""
     fields, owner = object_of(body), None if url == CHAT else provider_of_url(url)
@@ -326,7 +338,7 @@ def answer_text(body: object) -> str | None:
     fields = dict_in(body)
     said = _said(fields)
     if said is None and fields:
-        chat = next((each for each in chat_translations() if each.is_reply(fields)), None)
+        chat = _chat_of_reply(fields)
         said = None if chat is None else _said(chat.reply(fields))
     return said if said is not None or body is None else json.dumps(body, ensure_ascii=False)
 

@@ -15,6 +15,7 @@ from backstay.core.pace import Answers
 from backstay.handlers.function import TaskAnswer, TaskHandler
 from backstay.handlers.handler import ASKS_AT_ONCE, Context, Rules, last_invalid
 from backstay.llm.bodies import dict_in, object_of
+from backstay.llm.chat_format import reply_in_chat
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.fallbacks import place_of, request_for
 from backstay.llm.http.wire import Wire
@@ -118,7 +119,7 @@ class LaneHandler:
     def _text_of(self, result: str) -> str | None:
         """The text of an answer, out of the result as it is stored."""
         body = dict_in((object_of(result) or {}).get("body"))
-        return self.llm.answers.text_of(body if self.llm.chat is None else self.llm.chat.reply(body))
+        return self.llm.answers.text_of(body if self.llm.chat is None else reply_in_chat(self.llm.chat, body))
 
     def trace_attributes(self, body: str) -> dict[str, str | int]:
         """The attributes of a request in a trace."""

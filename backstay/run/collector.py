@@ -11,6 +11,7 @@ from backstay.core.events import Event, ItemsSettled
 from backstay.core.ids import item_id, job_of, position_of
 from backstay.core.models import Attempt, Flaw, Settlement
 from backstay.core.states import TERMINAL, ItemState
+from backstay.llm.chat_format import reply_in_chat
 from backstay.llm.endpoint import Endpoint
 from backstay.llm.fallbacks import Fallback
 from backstay.llm.lines import unseal
@@ -229,21 +230,33 @@ class ChatReplies:
     """Writes the replies of providers that have a format of their own in OpenAI's chat format."""
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
-        providers = {endpoint.api: provider_named(endpoint.api) for endpoint in endpoints}
-        self._chats = {name: provider.chat for name, provider in providers.items() if provider.chat is not None}
-        self._only = next(iter(providers)) if len(providers) == 1 else None
-        self._apis = {endpoint.name: endpoint.api for endpoint in endpoints}
+        self._endpoints = {endpoint.name: endpoint for endpoint in endpoints}
+        apis = {endpoint.api for endpoint in endpoints}
+        self._only = next(iter(apis)) if len(apis) == 1 else None
+        self._any = any(provider_named(api).chat is not None for api in apis)
 
     def translate(self, row: Row) -> Row:
-        """A failure stays as it is."""
-        if not self._chats or row.state != ItemState.SUCCEEDED or row.result is None:
+        if not self._any:
             return row
-        api = self._only or self._apis.get(row.handler) or provider_of_url(unseal(row.body).url)
-        chat = self._chats.get(api or "")
-        if chat is None:
-            return row
-        response = json.loads(row.result)
-        return row._replace(result=json.dumps({**response, "body": chat.reply(response["body"])}))
+        ended_at = self._endpoints.get(row.handler)
+        api = self._only or (None if ended_at is None else ended_at.api) or provider_of_url(unseal(row.body).url)
+        return row if api is None else row_in_chat(row, api, None if ended_at is None else ended_at.model)
+
+
+def row_in_chat(row: Row, api: str, model: str | None = None) -> Row:
+    """The row with its reply in OpenAI's chat format. A failure stays as it is. `model`: the one that was asked, if it
+    is not the request's own."""
+    chat = provider_named(api).chat
+    if chat is None or row.state != ItemState.SUCCEEDED or row.result is None:
+        return row
+    response = json.loads(row.result)
+    body = reply_in_chat(chat, response["body"])
+    if body is not response["body"]:  # not every provider tells these, but every chat completion has them
+        if not isinstance(body.get("id"), str):
+            body["id"] = response.get("request_id") or f"request-{row.id}"
+        if not isinstance(body.get("model"), str):
+            body["model"] = model or _model_of(api, row.body)
+    return row._replace(result=json.dumps({**response, "body": body}))
 
 
 async def verify(store: Store, files: ResultFiles, job_id: int) -> None:

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from copy import deepcopy
 from typing import NamedTuple
+from urllib.parse import quote
 
 import pytest
+from openai.types.chat import ChatCompletion
 
 from backstay.llm import providers
 from backstay.llm.endpoint import load_endpoint
@@ -249,3 +251,35 @@ def test_keys_are_found_after_a_library_has_replaced_the_environment(
     assert sqlite_shell("submit", file_of(sqlite_shell, *MIXED)).code == 0
     sqlite_shell("tick", "--json")
     assert (two.openai.bill.charged, two.groq.bill.charged) == (2, 0)
+
+
+def test_replies_of_every_model_at_bedrock_are_whole_chat_completions(
+    sqlite_shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Converse names neither an id nor a model, and InvokeModel returns what the model's own API returns."""
+    nova, claude, llama = (
+        "amazon.nova-pro-v1:0",
+        "anthropic.claude-3-haiku-20240307-v1:0",
+        "meta.llama3-70b-instruct-v1:0",
+    )
+    ask = {"messages": [{"role": "user", "content": "n"}], "max_tokens": 50}
+    lines = [
+        ("nova", CHAT, {"model": f"bedrock:{nova}", **ask}),
+        ("claude", f"/model/{quote(claude)}/invoke", {"anthropic_version": "bedrock-2023-05-31", **ask}),
+        ("llama", f"/model/{quote(llama)}/invoke", {"prompt": "n", "max_gen_len": 50}),
+    ]
+    asked = ({"custom_id": name, "method": "POST", "url": url, "body": body} for name, url, body in lines)
+    path = sqlite_shell.file("".join(json.dumps(line) + "\n" for line in asked), "requests.jsonl")
+    with served() as (_, base_url):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", base_url.removesuffix("/v1"))
+        ran = sqlite_shell("run", path, "--reply-as", "openai")
+        assert ran.code == 0, ran.err
+    found = results(sqlite_shell)
+    assert "generation" in found.pop("llama"), "a form that is not known stays as it came"
+    for name, model in (("nova", nova), ("claude", claude)):
+        made = ChatCompletion.model_validate(found[name], strict=True)
+        assert made.model == model
+        assert made.id
+        assert (made.choices[0].message.content or "").startswith("practice ")
+        assert made.usage is not None
+        assert made.usage.total_tokens > 0

@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 from backstay.core.models import Flaw
-from backstay.core.states import BatchStatus, ItemState
+from backstay.core.states import BatchStatus
 from backstay.llm.lines import unseal
-from backstay.llm.providers import CHAT, provider_named, provider_of_url
+from backstay.llm.providers import CHAT, provider_of_url
+from backstay.run.collector import row_in_chat
 from backstay.run.result_file import CANCELLED, EndedRequest, ended_request, lines_of
 from backstay.server.service import Service
 from backstay.store.batches import Batch
@@ -126,16 +127,9 @@ def asks_chat(batch: Batch) -> bool:
 
 
 def _reply_as_chat(row: ResultRow) -> ResultRow:
-    """A reply in OpenAI's chat format; a failure stays as it is."""
     url = unseal(row.body).url
-    if url == CHAT or row.state != ItemState.SUCCEEDED or row.result is None:
-        return row
-    api = provider_of_url(url)
-    chat = None if api is None else provider_named(api).chat
-    if chat is None:
-        return row
-    response = json.loads(row.result)
-    return row._replace(result=json.dumps({**response, "body": chat.reply(response["body"])}))
+    api = None if url == CHAT else provider_of_url(url)
+    return row if api is None else row_in_chat(row, api)
 
 
 def _result_of(row: ResultRow, copies: Sequence[Copy], out_of_money: bool) -> EndedRequest:

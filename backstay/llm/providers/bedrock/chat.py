@@ -271,7 +271,7 @@ _TRANSLATED: Final[Mapping[str, Put]] = {
 
 
 def is_reply(fields: Fields) -> bool:
-    return "message" in dict_in(fields.get("output"))
+    return is_dict(fields.get("output"))
 
 
 def reply(fields: Fields) -> dict[str, Any]:

@@ -287,7 +287,7 @@ _TRANSLATED: Final[Mapping[str, Put]] = {
 
 
 def is_reply(fields: Fields) -> bool:
-    return "candidates" in fields or "promptFeedback" in fields
+    return any(name in fields for name in ("candidates", "promptFeedback", "usageMetadata"))
 
 
 def reply(fields: Fields) -> dict[str, Any]:

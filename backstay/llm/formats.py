@@ -340,9 +340,9 @@ def check_id(found: Member) -> None:
 
 
 def _check_dialect(reading: InputOptions, provider: LlmProvider, url: str, fields: Mapping[str, Any]) -> None:
-    """A path or a body of another provider's API, at a provider that serves its own models at its own address, can only
-    fail. Gateways may know many APIs."""
-    if not provider.model_prefixes or reading.base_url != provider.access.base_url:
+    """A path or a body of another provider's API, at a provider's own address, can only fail. Gateways may know many
+    APIs."""
+    if provider.is_gateway or reading.base_url != provider.access.base_url:
         return
     if url == CHAT:
         if (name := foreign_member(fields)) is not None:

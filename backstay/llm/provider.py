@@ -322,6 +322,7 @@ class LlmProvider:
     batch_requests_min: "Callable[[], int] | None" = None  # with one path and model, where it takes no smaller batch
     chat: ChatTranslation | None = None  # None: it speaks OpenAI's chat format itself
     answers: ChatAnswers = OPENAI_ANSWERS  # how its answers get the form of a schema
+    is_gateway: bool = False  # its own address may serve the APIs of other providers too
     model_prefixes: tuple[str, ...] = ()  # what the names of its own models begin with
     url_prefixes: tuple[str, ...] = ()  # what the paths begin with that only its requests have
     format_of: str | None = None  # the provider whose requests it takes, if that is neither OpenAI nor it itself

@@ -28,6 +28,7 @@ NATIVE = line("/v1/messages", **CLAUDE, max_tokens=5)
         (line("/v1/messages", **CLAUDE), (), ("ANTHROPIC",), "line 1 has no max_tokens, which Anthropic requires"),
         (line("/v1/chat/completions", **CLAUDE), (), ("ANTHROPIC",), "line 1 has no max_tokens"),
         (NATIVE, ("--provider", "openai"), ("OPENAI",), "line 1 is for /v1/messages, which belongs to anthropic"),
+        (NATIVE, ("--provider", "groq"), ("GROQ",), "line 1 is for /v1/messages, which belongs to anthropic"),
         (
             line("/v1/chat/completions", model="gpt-4o", contents=[]),
             (),
@@ -109,3 +110,9 @@ def test_too_few_requests_for_a_batch_are_refused_and_the_cheapest_lane_calls_th
 def test_a_gateway_may_know_the_paths_of_others(sqlite_shell: Shell) -> None:
     ran = sqlite_shell("plan", sqlite_shell.file(NATIVE + "\n"), "--base-url", "http://127.0.0.1:9/v1", "--json")
     assert (ran.code, ran.json["requests"]) == (0, 1), ran.err
+
+
+def test_a_gateway_may_know_the_apis_of_other_providers(sqlite_shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENROUTER_API_KEY", "sk-practice-0123456789")
+    ran = sqlite_shell("plan", sqlite_shell.file(NATIVE + "\n"), "--provider", "openrouter")
+    assert (ran.code, ran.said) == (0, [])

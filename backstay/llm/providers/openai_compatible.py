@@ -66,6 +66,7 @@ def preset(
     base_url_env: str | None = None,
     key_env: str | None = None,
     needs_key: bool = True,
+    is_gateway: bool = False,
     root: str = "/v1",
     requests: PresetRequests | None = None,
     replies: ReplyForm = replies,
@@ -95,6 +96,7 @@ def preset(
         tasks=tasks,
         batches=batches,
         answers=OpenAiAnswers(replace(OPENAI_DIALECT, provider=name), schemas),
+        is_gateway=is_gateway,
         model_prefixes=model_prefixes,
         price_list=price_list,
     )
@@ -133,11 +135,11 @@ PRESETS: Final = (
         schemas=SchemaMode.JSON_OBJECT,  # only some of its models take schemas
     ),
     # A proxy on this machine, to the models of many makers, at the prices of those.
-    preset("litellm", "http://localhost:4000/v1", needs_key=False, price_list="openai"),
+    preset("litellm", "http://localhost:4000/v1", needs_key=False, is_gateway=True, price_list="openai"),
     # On this machine. Names of its models often have a colon (`llama3:8b`).
-    preset("ollama", "http://localhost:11434/v1", needs_key=False),
-    preset("openrouter", "https://openrouter.ai/api/v1", root="/api/v1", price_list="openrouter"),
+    preset("ollama", "http://localhost:11434/v1", needs_key=False, is_gateway=True),
+    preset("openrouter", "https://openrouter.ai/api/v1", is_gateway=True, root="/api/v1", price_list="openrouter"),
     # On this machine, without a key unless it was started with one.
-    preset("vllm", "http://localhost:8000/v1", needs_key=False),
+    preset("vllm", "http://localhost:8000/v1", needs_key=False, is_gateway=True),
     preset("xai", "https://api.x.ai/v1", model_prefixes=("grok-",), price_list="x-ai"),
 )

@@ -6,6 +6,7 @@ Azure's own libraries are such sources; another one needs only an entry in `SOUR
 
 import asyncio
 import json
+import logging
 import os
 import shlex
 import signal
@@ -252,7 +253,9 @@ def read_output(said: str) -> Token:
         return Token(text.partition("\n")[0].strip())
     try:
         found = json.loads(text)
-        return Token(str(found["key"]), _end_of(found.get("expires_at")))
+        if not isinstance(found["key"], str):
+            raise TypeError
+        return Token(found["key"], _end_of(found.get("expires_at")))
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise UsageError(
             "the API key command printed JSON without a valid `key` and `expires_at`",
@@ -296,6 +299,8 @@ def azure_tokens() -> TokenSource:
         from azure.identity import DefaultAzureCredential
     except ImportError:
         raise UsageError("azure-identity is not installed", hint="pip install 'backstay[azure]'") from None
+    # It warns before each error that it raises, on several lines: only for those who asked for logs.
+    logging.getLogger("azure.identity").addHandler(logging.NullHandler())
 
     def fetch() -> Token:
         with DefaultAzureCredential() as credential:

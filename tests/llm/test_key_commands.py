@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -65,7 +66,9 @@ def test_a_command_prints_the_key_alone_or_with_its_end(said: str, token: Token)
     assert read_output(said) == token
 
 
-@pytest.mark.parametrize("said", ['{"key"', '{"token": "hush-hush"}', '{"key": "hush-hush", "expires_at": "soon"}'])
+@pytest.mark.parametrize(
+    "said", ['{"key"', '{"key": null}', '{"token": "hush-hush"}', '{"key": "hush-hush", "expires_at": "soon"}']
+)
 def test_output_that_is_not_valid_is_refused_and_not_shown(said: str) -> None:
     with pytest.raises(UsageError) as caught:
         read_output(said)
@@ -282,6 +285,15 @@ async def test_azure_tokens_come_from_the_managed_identity_and_are_sent_as_token
         held = Credentials("test", source_of("azure-identity"), 15)
         await held.require()
     assert held.current() == jwt
+
+
+def test_azure_without_credentials_is_one_error_and_prints_nothing_itself() -> None:
+    pytest.importorskip("azure.identity")
+    asks = "from backstay.llm.credentials import source_of; source_of('azure-identity')()"
+    surroundings = {"PATH": os.environ["PATH"], "AZURE_TOKEN_CREDENTIALS": "EnvironmentCredential"}
+    ran = subprocess.run([sys.executable, "-c", asks], env=surroundings, capture_output=True, text=True, check=False)
+    assert "ClientAuthenticationError" in ran.stderr
+    assert ran.stderr.startswith("Traceback"), ran.stderr
 
 
 async def test_azure_gets_a_token_as_a_bearer_and_a_key_in_its_own_header() -> None:

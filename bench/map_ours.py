@@ -42,16 +42,26 @@ def table_rate(n: int) -> dict[str, float]:
     return measure(n, WITH_TABLE)
 
 
-def measure(n: int, program: str) -> dict[str, float]:
+def again_rate(n: int) -> dict[str, float]:
+    """The same call a second time, with a table: nothing is sent."""
+    return measure(n, WITH_TABLE, calls=2)
+
+
+def measure(n: int, program: str, calls: int = 1) -> dict[str, float]:
+    """The figures of the last call."""
     with tempfile.TemporaryDirectory(prefix="map-") as name:
         folder = Path(name)
         write_rows(folder / "rows.parquet", n)
         prompt = TEXT.replace("{number:07d}", "{number}")
         arguments = [name, _at["base_url"], MODEL, prompt, str(CONCURRENCY)]
-        spent = spend([sys.executable, "-c", program, *arguments], folder, environment(folder))
+        for _ in range(calls):
+            spent = spend([sys.executable, "-c", program, *arguments], folder, environment(folder))
         with contextlib.closing(sqlite3.connect(folder / "map.db")) as database:
             (done,) = database.execute("SELECT succeeded FROM jobs").fetchone()
+            (attempts,) = database.execute("SELECT count(*) FROM attempts").fetchone()
         table = folder / "results.jsonl"
+        if calls > 1 and attempts != n:
+            raise NotMeasured(f"{attempts} attempts for {n} rows: the second call has sent something")
         if done != n or (table.exists() and lines_of(table) != n):
             raise NotMeasured(f"of {n} rows {done} have an answer")
     return spent.figures(n)

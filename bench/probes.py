@@ -76,6 +76,7 @@ PROBES = {
     "run-memory": Probe("bench.run_ours", "provider", 100_000, 10_000, "rate", ours=True, once=True),
     "map": Probe("bench.map_ours", "provider", 20_000, 2_000, "rate", ours=True),
     "map-table": Probe("bench.map_ours", "provider", 20_000, 2_000, "table_rate", ours=True),
+    "map-again": Probe("bench.map_ours", "provider", 5_000, 500, "again_rate", ours=True),
     "map-memory": Probe("bench.map_ours", "provider", 100_000, 10_000, "table_rate", ours=True, once=True),
     "get-item": Probe("bench.service", "sqlite", 20_000, 2_000, "get_item", ours=True),
     "get-item-bare": Probe("bench.bare_service", "sqlite", 20_000, 2_000, "get_item", ours=True),

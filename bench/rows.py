@@ -95,6 +95,7 @@ ROWS = (
     Row("run-memory-large", "peak_mb", "run-memory-large", (Bar(1.3, "run-memory", at_most=True),)),
     Row("map-rate", "requests_per_second", "map-table", (Bar(0.85, "run"),)),
     Row("map-memory", "peak_mb", "map-memory", (Bar(250.0, at_most=True),)),
+    Row("map-again", "seconds", "map-again", (Bar(2.0, at_most=True),)),
     Row("take-in", "lines_per_second", "take-in", (Bar(20_000.0),)),
     Row("get-item", "requests_per_second", "get-item", (Bar(0.5, "get-item-bare"),)),
     Row("get-batch", "requests_per_second", "get-batch", (Bar(0.5, "get-batch-bare"),)),

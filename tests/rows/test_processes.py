@@ -22,11 +22,17 @@ database_url = fresh_database("sqlite")
 PROGRAM = """
 import json, sys
 import backstay
+from pydantic import BaseModel
+
+class Review(BaseModel):
+    mood: str
+    stars: int
 
 options = json.loads(sys.argv[1])
-answers = backstay.map("rows.csv", "Say {text}", **options)
+answers = backstay.map("rows.csv", "Say {text}", schema=Review, **options)
 table = answers.to_pandas()
-print(json.dumps({"rows": len(table), "distinct": table["answer"].nunique(), "failed": len(answers.errors)}))
+assert list(table.columns) == ["text", "mood", "stars", "cost", "error"]
+print(json.dumps({"rows": len(table), "distinct": table["mood"].nunique(), "failed": len(answers.errors)}))
 """
 SECONDS_MAX = 240
 

@@ -155,10 +155,8 @@ def data_option(command: F) -> F:
 
 
 def broker_option(command: F) -> F:
-    text = (
-        "The RabbitMQ that tells workers about ready items: amqp://user:password@host:5672/vhost. Put a password into"
-    )
-    text += " BACKSTAY_BROKER_URL instead: everyone on the machine can read command lines."
+    text = "The URL of RabbitMQ, which tells workers about ready items: amqp://user:password@host:5672/vhost. Put a"
+    text += " password into BACKSTAY_BROKER_URL instead: everyone on the machine can read command lines."
     return click.option("--broker", metavar="URL", help=text)(command)
 
 

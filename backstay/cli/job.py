@@ -56,7 +56,7 @@ COMMANDS = {
     "retry": ("backstay.cli.job:retry", "Queue every failed item of a job again."),
     "accept-late": ("backstay.cli.job:accept_late", "Accept the late results of a job's failed items."),
     "budget": ("backstay.cli.job:budget", "Change the budget of a job."),
-    "settle-unknown": ("backstay.cli.job:settle_unknown", "Book or release money that may have been spent."),
+    "settle-unknown": ("backstay.cli.job:settle_unknown", "Decide about money that may have been spent."),
     "results": ("backstay.cli.job:results", "Print the results of a job as JSON Lines, in the order of submission."),
 }
 

@@ -46,7 +46,7 @@ COMMANDS = {
         "backstay.cli.deadletters:deadletters",
         "List, replay, archive or restore dead letters (failed items).",
     ),
-    "cache": ("backstay.cli.show:cache", "Show or clear the answers of earlier runs that later runs use again."),
+    "cache": ("backstay.cli.show:cache", "Show or clear the stored answers that later runs reuse."),
     "prune": ("backstay.cli.upkeep:prune", "Delete old jobs; archive them first if you like."),
     "schedule": ("backstay.cli.schedule:schedule", "Add, list, pause, resume, run or remove schedules (cron lines)."),
     "broker": ("backstay.cli.broker:broker", "Show or declare RabbitMQ queues, replay their dead messages."),

@@ -88,14 +88,16 @@ def plan(
 
     Nothing is sent or stored. If there is a database, requests that an earlier run has answered count as known, and
     only the rest is estimated. Lines that cannot be sent are listed, with exit code 2, unless --skip-bad-lines is
-    given. Tokens are estimates: low assumes replies of one token; no run can exceed worst.
-    --compare shows cost and time of the same file at each provider, in each of its lanes. With --fallback, worst is
-    what the dearest provider of each request could cost.
+    given. Tokens are estimates: `low` assumes replies of one token; `worst` is the most
+    that a run can cost. --compare shows cost and time of the same file at each provider, in each of its lanes. With
+    --fallback, `worst` takes the most expensive provider of each request.
     """
     require_schema(given["schema"], given["reasks"])
     given["reuse"] = given["reuse"] or ALWAYS
     if (compare or len(providers) > 1) and fallback is not None:
-        raise UsageError("--fallback cannot be compared", hint="leave it out, or name one --provider")
+        raise UsageError(
+            "--fallback cannot be used when providers are compared", hint="leave it out, or name one --provider"
+        )
     if compare or len(providers) > 1:
         _compare(file, wanted, providers, base_url, given)
     else:
@@ -267,7 +269,7 @@ def _as_json(
         "llm_item_timeout_seconds": limits.llm_item_timeout_seconds,
         "llm_job_timeout_seconds": limits.llm_job_timeout_seconds,
         "bad_lines": surveyed.bad_count,
-        "bad": [bad._asdict() for bad in surveyed.bad],
+        "bad": [{"line": bad.line, "reason": bad.reason} for bad in surveyed.bad],
     }
 
 

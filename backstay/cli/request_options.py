@@ -231,7 +231,7 @@ fallback_option = click.option(
     "--fallback",
     type=Name(),
     metavar="PROVIDER:MODEL,…",
-    help="Where to send requests that their own provider fails, refuses or has no capacity for, in this order. "
+    help="The providers to try next, in this order, if the provider of a request fails, refuses it or has no capacity. "
     "PROVIDER:MODEL=IN/OUT gives a price. With `submit --handler`: the name of another handler.",
 )
 
@@ -305,7 +305,7 @@ _OPTIONS = (
     click.option(
         "--delivery",
         type=click.Choice(["at_least_once", "at_most_once"]),
-        help="What to do with a request that may have been processed, if the provider cannot be asked.",
+        help="If a request may have been processed and the provider cannot be asked: send it again, or fail it.",
     ),
     click.option("--deadline", type=Duration(), help="Requests that are not done by then fail: 90s, 20m, 24h."),
     fallback_option,

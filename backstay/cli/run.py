@@ -62,7 +62,7 @@ TABLES: Final = (".csv", ".tsv", ".parquet", ".pq", ".txt")  # results that have
 @click.option(
     "--reply-as",
     type=click.Choice(["openai"]),
-    help="Write replies in OpenAI's chat format, whatever the provider's own is. Default: as they came.",
+    help="Write the replies of every provider in OpenAI's chat format. Default: the provider's own format.",
 )
 @click.option("--ordered", is_flag=True, help="Write results in the order of the requests, at the end.")
 @click.option(
@@ -77,7 +77,7 @@ TABLES: Final = (".csv", ".tsv", ".parquet", ".pq", ".txt")  # results that have
 @click.option("--wait", is_flag=True, help="Keep trying even if the provider refuses the first requests.")
 @request_options
 @run_options
-@click.option("--label", metavar="TEXT", help="A name for people.")
+@click.option("--label", metavar="TEXT", help="A label, to recognise the job in lists.")
 @place_options
 @json_option
 @click.pass_context
@@ -100,7 +100,7 @@ def run(
     db: str | None,
     as_json: bool,
 ) -> None:
-    """Sends every request of FILE (`-`: stdin) and writes one result per request, even if the process crashes.
+    """Sends every request of FILE (`-`: stdin) and writes one result per request.
 
     Every line is checked before the first is sent. Ctrl-C stops cleanly; run the same command again to resume.
 
@@ -202,7 +202,7 @@ class TableOptions(NamedTuple):
 
 def require_fallbacks(order: "Order", terms: RunOptions) -> None:
     if terms.fallback is not None and not order.has_fallbacks:
-        raise UsageError(f"every request asks for {terms.fallback} already", hint="name another --fallback")
+        raise UsageError(f"every request goes to {terms.fallback} already", hint="name another --fallback")
 
 
 def default_out(file: str) -> str:

@@ -67,7 +67,7 @@ _name = click.argument("name", metavar="NAME")
     type=click.Choice([policy.value for policy in MissedPolicy]),
     default=MissedPolicy.ONCE.value,
     show_default=True,
-    help="Which firings to make up for if no worker was running: none, one for all of them, or every one.",
+    help="If no worker was running at one or more firings: skip them, fire once, or fire all of them.",
 )
 @click.option("--force", is_flag=True, help="Add it even if no worker is known to run the handler.")
 @app_option

@@ -133,7 +133,7 @@ def serve(ctx: click.Context, /, db: str | None, app: str | None, log_level: str
 
     While it listens only on this machine, no key is needed unless --require-key is given; with any other --host every
     request needs a key from `backstay key create`. Behind a proxy on this machine, give --require-key: the service
-    cannot always tell a request that a proxy passes on from one that a program here sends.
+    cannot always tell forwarded requests from local ones.
 
     SIGTERM or Ctrl-C stops it cleanly: running requests and items get time to finish. When it is ready, it prints its
     address on stderr, or with --json on stdout. If PostgreSQL cannot be reached at the start, it waits
@@ -297,7 +297,7 @@ _lives = click.option(
 
 @click.command("create", cls=Command, examples=("backstay key create --role read --name grafana --expires 90d",))
 @click.option("--role", type=click.Choice(["read", "write", "admin"]), default="write", show_default=True, help=_ROLES)
-@click.option("--name", default="", help="A name for people.")
+@click.option("--name", default="", help="A name, to recognise the key in lists.")
 @_owner
 @_lives
 @place_options

@@ -86,7 +86,7 @@ Check = Callable[[Any], None]
     help="How long --unique prevents a second job: 1h, 20m.",
 )
 @click.option("--item-key", metavar="FIELD", help="Skip items whose FIELD has a value from an earlier submit.")
-@click.option("--label", metavar="TEXT", help="A name for people.")
+@click.option("--label", metavar="TEXT", help="A label, to recognise the job in lists.")
 @click.option("--force", is_flag=True, help="Submit even if no worker is known to run the handler.")
 @request_options
 @run_options

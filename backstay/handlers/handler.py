@@ -296,7 +296,7 @@ def _ask(function: Callable[[Any], object], payload: Any, what: str) -> object:
     except BaseException as error:  # also one that exits: it must not end a worker
         said = one_line(f"{type(error).__name__}: {error}")
         hint = "it gets the payload as the handler does"
-        raise UsageError(f"the function that tells the {what} of an item failed: {said}", hint=hint) from error
+        raise UsageError(f"the function that computes the {what} of an item failed: {said}", hint=hint) from error
 
 
 def _check_tokens(tokens: object, what: str) -> int:

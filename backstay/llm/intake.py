@@ -11,7 +11,7 @@ from backstay.core.errors import UsageError
 from backstay.llm.endpoint import DEFAULT_API, path_of
 from backstay.llm.fallbacks import FallbackRequest, Route
 from backstay.llm.formats import IDS, PARSERS, Format, InputOptions, ParsedRequest, Parser, Rows
-from backstay.llm.lines import LineRefused, LlmRequest, value_of, write_json
+from backstay.llm.lines import LinePart, LineRefused, LlmRequest, value_of, write_json
 from backstay.llm.repeated_requests import LineSet, Repeat, Suspicion, repeats
 from backstay.llm.row_files import TEXT_COLUMN, FileKind, RowFile, columns_of, open_row_file
 
@@ -32,6 +32,7 @@ class BadLine(NamedTuple):
 
     line: int
     reason: str
+    part: LinePart | None = None
 
 
 class NumberedRequest(NamedTuple):
@@ -96,11 +97,11 @@ class FileSurvey:
     def models(self) -> Counter[str]:
         return self._count_kinds(1)
 
-    def refuse(self, line: int, reason: str) -> None:
+    def refuse(self, line: int, refused: LineRefused) -> None:
         self.bad_count += 1
         self.bad_lines.add(line)
         if len(self.bad) < BAD_LINES_SHOWN_MAX:
-            self.bad.append(BadLine(line, reason))
+            self.bad.append(BadLine(line, str(refused), refused.part))
 
     def describe(self, bad: BadLine) -> str:
         return f"{self.unit} {bad.line} {bad.reason}"
@@ -238,11 +239,11 @@ def _survey_once(
     kinds, last_api = found.kinds, ""
     for line, entry in source.entries():
         if isinstance(entry, LineRefused):
-            found.refuse(line, str(entry))
+            found.refuse(line, entry)
             continue
         if repeated and line in repeated:
             first = f" of {found.unit} {named[line].first}" if line in named else ""
-            found.refuse(line, f"has the custom_id{first} again")
+            found.refuse(line, LineRefused(f"has the custom_id{first} again", LinePart.CUSTOM_ID))
             continue
         custom_id, _, body, *_ = entry
         found.requests += 1

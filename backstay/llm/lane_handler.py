@@ -241,7 +241,7 @@ class CallHandler(LaneHandler):
 
     def _open_lookup(self) -> CallLookup:
         if self.llm.call_lookup is None:
-            raise UsageError(f"{self.llm.name} has no way to find a call again", hint="leave --reconcilable out")
+            raise UsageError(f"{self.llm.name} cannot look up a call after a crash", hint="leave --reconcilable out")
         return self.llm.call_lookup(self.channel)
 
 

@@ -128,6 +128,7 @@ class LinePart(StrEnum):
     URL = "url"
     BODY = "body"
     MODEL = "model"
+    VALUE = "value"  # of a column: it is missing
 
 
 class LineRefused(Exception):

@@ -19,6 +19,7 @@ from backstay.core.ids import job_of, position_of
 from backstay.core.states import TERMINAL, ItemState
 from backstay.llm.formats import Format, ParsedRequest
 from backstay.llm.intake import FileSurvey, RequestSource, survey
+from backstay.llm.lines import LinePart
 from backstay.llm.prices import PriceList, given_price
 from backstay.llm.provider import TokenEstimate
 from backstay.llm.repeated_requests import LOOK_UP_REQUESTS, Originals, RequestKeys, Suspicion, same_text, sample_of
@@ -157,7 +158,7 @@ def _prepare(source: RowSource, prompt: Prompt, schema: Any, terms: MapTerms, ro
     check = answer_type.parse if answer_type.is_checked else None
     order = run.order(surveyed.routes, out=None, check=check, **more)
     if run.fallback is not None and not order.has_fallbacks:
-        raise UsageError(f"every request asks for {run.fallback} already", hint="name another fallback=")
+        raise UsageError(f"every request goes to {run.fallback} already", hint="name another fallback=")
     return PreparedMap(terms, run, source, prompt, requests, surveyed, tally, order, answer_type, table)
 
 
@@ -172,15 +173,15 @@ def _refuse_bad_rows(surveyed: FileSurvey, terms: MapTerms, source: RowSource) -
     reasons: dict[int, str] = {}
     for bad in surveyed.bad:
         reason = bad.reason.replace("a custom_id", "an id").replace("the custom_id", "the id")
-        if terms.id is not None and reason != bad.reason:
-            reason = f"column {terms.id!r} {reason.replace(' of line ', ' of row ')}"
+        if bad.part is LinePart.CUSTOM_ID:
+            reason = f"(column {terms.id!r}) {reason.replace(' of line ', ' of row ')}"
         reasons.setdefault((bad.line - 1) // terms.samples, reason)
     row, reason = next(iter(reasons.items()))
+    is_empty = surveyed.bad[0].part is LinePart.VALUE
     others = surveyed.bad_count - 1
     more = f" ({show_count(others, 'more row')} {'is' if others == 1 else 'are'} wrong)" if others else ""
-    hint = "fill the value in, leave the row out, or give nulls=''" if "has no value" in reason else "nothing was sent"
-    colon = ":" if reason.startswith("column ") else ""
-    said = in_python(UsageError(f"row {row + 1} of {source.name}{colon} {reason}{more}", hint=hint))
+    hint = "fill the value in, leave the row out, or give nulls=''" if is_empty else "nothing was sent"
+    said = in_python(UsageError(f"row {row + 1} of {source.name} {reason}{more}", hint=hint))
     raise BadRows(said.message, hint=said.hint, reasons=reasons)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from backstay.core.display import is_unicode
 from backstay.core.errors import UsageError
 from backstay.llm.formats import InputOptions, ParsedRequest, check_id, request_of_body, request_of_prompt
-from backstay.llm.lines import LineRefused, Member, open_temporary, quote_json, write_json
+from backstay.llm.lines import LinePart, LineRefused, Member, open_temporary, quote_json, write_json
 from backstay.llm.repeated_requests import metadata_of_sample
 from backstay.llm.row_files import Template
 
@@ -127,7 +127,7 @@ class _Texts:
         for doubled in _DOUBLED.finditer(text):
             if doubled[1] in self._columns:
                 hint = f"write {{{doubled[1]}}} for the column, or Jinja(...) for a template of Jinja"
-                raise UsageError(f"{doubled[0]} in the prompt may mean a column or braces", hint=hint)
+                raise UsageError(f"{doubled[0]} in the prompt is ambiguous: a column, or braces as text", hint=hint)
         made = Template(text) if not may_be_plain or "{" in text else None
         if made is None:
             return lambda row: text
@@ -207,7 +207,7 @@ class _Texts:
             try:
                 return value.decode()
             except UnicodeDecodeError:
-                raise LineRefused(f"column {name!r} has bytes that are not text") from None
+                raise LineRefused(f"has bytes in the column {name!r} that are not text") from None
         return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
     def _value(self, row: Row, name: str) -> Any:
@@ -216,7 +216,7 @@ class _Texts:
         value = row[name]
         if value is None or value != value:  # NaN is not equal to itself
             if self._nulls is None:
-                raise LineRefused(f"column {name!r} has no value")
+                raise LineRefused(f"has no value in the column {name!r}", LinePart.VALUE)
             return self._nulls
         return value
 
@@ -255,7 +255,7 @@ class CalledOnce:
             raise UsageError(said, hint="nothing was sent") from error
         if not isinstance(made, str | Mapping | list | tuple):
             kind = f"a value of the type {type(made).__name__}, not a text, messages or a body"
-            raise LineRefused(f"got from the prompt function {kind}")
+            raise LineRefused(f"gets from the prompt function {kind}")
         return made
 
 
@@ -265,17 +265,17 @@ def _plain(value: Any, row: Row) -> Any:
         case Image() | File():
             write = _image_part if isinstance(value, Image) else _file_part
             if row.get(value.column) is None:
-                raise LineRefused(f"column {value.column!r} has no value")
+                raise LineRefused(f"has no value in the column {value.column!r}")
             return write(value.column, row[value.column])
         case Mapping():
             return {name: _plain(each, row) for name, each in value.items()}
         case list() | tuple():
             return [_plain(each, row) for each in value]
         case str() if not is_unicode(value):
-            raise LineRefused("got from the prompt function a text that is not Unicode")
+            raise LineRefused("gets from the prompt function a text that is not valid Unicode")
         case None | bool() | int() | float() | str():
             return value
-    raise LineRefused(f"got from the prompt function a value of the type {type(value).__name__}, which cannot be sent")
+    raise LineRefused(f"gets from the prompt function a value of the type {type(value).__name__}, which cannot be sent")
 
 
 def _image_part(column: str, value: Any) -> dict[str, Any]:
@@ -285,14 +285,14 @@ def _image_part(column: str, value: Any) -> dict[str, Any]:
     kind = mimetypes.guess_type(name)[0] or next((kind for start, kind in _IMAGE_TYPES if data.startswith(start)), None)
     kind = kind or ("image/webp" if data[8:12] == b"WEBP" else None)
     if kind is None or not kind.startswith("image/"):
-        raise LineRefused(f"column {column!r} is not an image: PNG, JPEG, GIF and WebP are accepted")
+        raise LineRefused(f"has no image in the column {column!r}: PNG, JPEG, GIF and WebP are accepted")
     return {"type": "image_url", "image_url": {"url": _data_url(kind, data)}}
 
 
 def _file_part(column: str, value: Any) -> dict[str, Any]:
     data, name = _bytes_of(column, value)
     if not data.startswith(b"%PDF"):
-        raise LineRefused(f"column {column!r} is not a PDF")
+        raise LineRefused(f"has no PDF in the column {column!r}")
     return {"type": "file", "file": {"filename": name or "file.pdf", "file_data": _data_url("application/pdf", data)}}
 
 
@@ -303,11 +303,13 @@ def _bytes_of(column: str, value: Any) -> tuple[bytes, str]:
     if isinstance(value, bytes):
         return value, ""
     if not isinstance(value, str | Path):
-        raise LineRefused(f"column {column!r} is a {type(value).__name__}, not a path or bytes")
+        raise LineRefused(f"has a {type(value).__name__} in the column {column!r}, not a path or bytes")
     try:
         return Path(value).read_bytes(), Path(value).name
     except OSError as error:
-        raise LineRefused(f"column {column!r}: cannot read {Path(value).name}: {error.strerror}") from None
+        raise LineRefused(
+            f"names the file {Path(value).name} in the column {column!r}, which cannot be read: {error.strerror}"
+        ) from None
 
 
 def _data_url(kind: str, data: bytes) -> str:
@@ -355,7 +357,7 @@ class RowRequests:
     def _label(self, row: Row) -> str:
         value = row.get(self._id_column or "")
         if value is None or value == "":
-            raise LineRefused(f"column {self._id_column!r} has no value, and is the id")
+            raise LineRefused(f"has no value in the column {self._id_column!r}, which gives each row its id")
         label = str(value)
         check_id(Member("", label, 0, 0, 0))
         return label

@@ -56,7 +56,7 @@ def open_rows(source: Any) -> RowSource:
         case "datasets":
             return replace(_of_dataset(source), frame=_frame_of(source))
     if isinstance(source, Mapping | bytes) or not isinstance(source, Iterable) or _is_record(source):
-        raise UsageError(f"rows cannot be one {type(source).__name__}", hint=TAKEN)
+        raise UsageError(f"rows cannot be a single {type(source).__name__}", hint=TAKEN)
     if isinstance(source, Iterator):
         return _of_iterator(source)
     kept = [_copy_row(row) for row in source] if isinstance(source, list | tuple) else source

@@ -298,7 +298,7 @@ class TablePlan(NamedTuple):
 def plan_table(out: str, columns: str | None, text_only: bool, source: RequestSource, survey: FileSurvey) -> TablePlan:
     """The table that the options ask for. Raises UsageError before anything is sent."""
     if columns is not None and text_only:
-        raise UsageError("--columns and --text-only are both given", hint="give one of them")
+        raise UsageError("--columns and --text-only cannot be used together", hint="give one of them")
     assert source.file is not None, "a table is made of the rows of a file"
     known = columns_of(source.file)
     if text_only:

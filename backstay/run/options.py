@@ -176,7 +176,7 @@ class Destination(NamedTuple):
     def check_one_key(self, providers: Mapping[str, int]) -> None:
         """One provider's key must not be sent to another."""
         if self.api_key_env is not None and self.api_key_command is not None:
-            raise UsageError("--api-key-env and --api-key-command are both given", hint="give one of them")
+            raise UsageError("--api-key-env and --api-key-command cannot be used together", hint="give one of them")
         options = ("--api-key-env", "--api-key-command", "--header")
         for option, given in zip(options, (self.api_key_env, self.api_key_command, self.header), strict=True):
             if given and len(providers) > 1:

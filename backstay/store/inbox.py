@@ -192,7 +192,7 @@ def _receive(item_id: int, fence: int, callback: Callback) -> Script[ReceivedMes
         "is_late": int(late),
     }
     if counted["messages"] >= MESSAGES_MAX:
-        raise NotAllowed(f"there were {MESSAGES_MAX} messages about item {show_item(item_id)} already")
+        raise NotAllowed(f"item {show_item(item_id)} has {MESSAGES_MAX} messages already, which is the limit")
     added = yield Ask("add_inbox", {**values, "body": callback.body, "digest": digest_of(callback, fence)})
     if added and late and callback.kind is Kind.SUCCEEDED:
         yield from set_late_flaw([item_id])

@@ -325,8 +325,8 @@ def _unpark(job_id: int, turns: int) -> Script[int]:
 
 def _other_sum(job_id: int, seen: int | None) -> NotAllowed:
     now = "" if seen is None else f": it is now {_dollars(seen)}"
-    hint = "look at the job again, then decide about the new sum"
-    return NotAllowed(f"the unknown sum of job {job_id} has changed{now}", hint=hint)
+    hint = "look at the job again, then decide about the new amount"
+    return NotAllowed(f"the amount of job {job_id} that may have been spent has changed{now}", hint=hint)
 
 
 def _dollars(micros: int) -> str:

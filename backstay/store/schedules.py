@@ -83,7 +83,7 @@ class Schedules:
         if not (yield from _add(new, owner, next_at, declared=False)):
             if (yield Ask("schedule", {"owner": owner, "name": new.name})):
                 hint = Sentence("`", NextCommand(f"schedule remove {new.name}"), "` removes it")
-                raise NotAllowed(f"there is a schedule {new.name} already", hint=hint)
+                raise NotAllowed(f"a schedule named {new.name} exists already", hint=hint)
             raise NotAllowed(f"an owner can have at most {SCHEDULES_MAX:,} schedules")
         return _first_schedule(new.name, (yield Ask("schedule", {"owner": owner, "name": new.name})))
 

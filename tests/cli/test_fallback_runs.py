@@ -234,7 +234,7 @@ def test_a_line_that_cannot_be_written_for_a_fallback_is_a_bad_line(
 
 def test_a_fallback_that_every_request_asks_for_already_is_refused(sqlite_shell: Shell, two: Two) -> None:
     ran = sqlite_shell("run", file_of(sqlite_shell, GPT), "--fallback", f"openai:{GPT}")
-    assert (ran.code, f"every request asks for openai:{GPT} already" in ran.err) == (2, True)
+    assert (ran.code, f"every request goes to openai:{GPT} already" in ran.err) == (2, True)
 
 
 def test_a_handler_has_a_handler_as_its_fallback(sqlite_shell: Shell) -> None:

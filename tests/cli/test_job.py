@@ -77,7 +77,7 @@ def test_money_that_may_have_been_spent_is_booked_or_released(shell: Shell) -> N
     assert ran.lines == [f"job {job_id}: $0.92 is booked as spent; $1.00 is still unknown"]
     refused = shell("job", "settle-unknown", job_id, "--book", "--expected", "1.92")
     assert refused.code == 2
-    assert f"the unknown sum of job {job_id} has changed: it is now $1.000000" in refused.err
+    assert f"the amount of job {job_id} that may have been spent has changed: it is now $1.000000" in refused.err
     told = shell("job", "settle-unknown", job_id, "--release", "--expected", "1", "--json").json
     assert told == {
         "job": job_id,

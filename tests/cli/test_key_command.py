@@ -79,7 +79,10 @@ def test_a_worker_uses_the_command_of_its_settings(sqlite_shell: Shell, monkeypa
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--api-key-command", "x", "--api-key-env", "Y"), "--api-key-env and --api-key-command are both given"),
+        (
+            ("--api-key-command", "x", "--api-key-env", "Y"),
+            "--api-key-env and --api-key-command cannot be used together",
+        ),
         (("--api-key-command", "'x"), "the API key command is not valid: No closing quotation"),
         (("--api-key-command", ""), "the API key command is empty"),
     ],

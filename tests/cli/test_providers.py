@@ -63,7 +63,7 @@ def test_a_base_url_alone_speaks_openais_api_and_leaves_models_alone(sqlite_shel
         ),
         (["x"], {"GROQ_API_KEY": "k", "XAI_API_KEY": "k"}, [], "no provider is known for the model 'x'"),
         (["x"], {"XAI_API_KEY": "k"}, ["--lane", "batch"], "xai has no lane batch; it has: call"),
-        (["groq:x"], {"GROQ_API_KEY": "k"}, ["--reconcilable"], "groq has no way to find a call again"),
+        (["groq:x"], {"GROQ_API_KEY": "k"}, ["--reconcilable"], "groq cannot look up a call after a crash"),
         (
             ["gpt-4o", "groq:x"],
             {"OPENAI_API_KEY": OPENAI, "GROQ_API_KEY": GROQ, "MINE": "k"},

@@ -73,7 +73,7 @@ def test_a_name_is_taken_once(sqlite_shell: Shell) -> None:
     add(sqlite_shell)
     ran = sqlite_shell("schedule", "add", "often", "0 0 * * *", "--handler", "echo", *APP)
     assert ran.code == 2
-    assert "there is a schedule often already. `backstay schedule remove often" in ran.said[0]
+    assert "a schedule named often exists already. `backstay schedule remove often" in ran.said[0]
 
 
 def test_without_code_some_worker_must_have_run_the_handler(sqlite_shell: Shell) -> None:

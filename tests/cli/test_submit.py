@@ -222,7 +222,11 @@ def test_items_of_a_handler_have_a_budget_if_it_declares_a_cost(shell: Shell) ->
         ('{"dollars": 1}', ("--handler", "costly", "--fallback", "free", "--budget", "5"), "enforced for 'free'"),
         ("1", ("--handler", "unknown", "--budget", "5", "--force"), "--budget needs your code"),
         ('{"dollars": 1}\n{"dollars": -1}', ("--handler", "costly"), "line 2: the cost of an item must be a number"),
-        ('{"dollars": 1}\n{}', ("--handler", "costly"), "line 2: the function that tells the cost of an item failed"),
+        (
+            '{"dollars": 1}\n{}',
+            ("--handler", "costly"),
+            "line 2: the function that computes the cost of an item failed",
+        ),
         ("1", ("--handler", "free", "--unique", "k"), "--unique and --unique-for need each other"),
     ],
 )

@@ -122,7 +122,7 @@ def test_dollars_become_micro_dollars_rounded_up() -> None:
 def test_a_cost_of_no_amount_names_itself_and_a_function_that_fails_says_why() -> None:
     with pytest.raises(UsageError, match="the tokens of an item must be a whole number from 0 to"):
         CallLimits(tokens_per_minute=100, tokens=lambda payload: None).weigh("1")
-    with pytest.raises(UsageError, match="the function that tells the cost of an item failed: KeyError: 'pages'"):
+    with pytest.raises(UsageError, match="the function that computes the cost of an item failed: KeyError: 'pages'"):
         CallLimits(cost=lambda payload: payload["pages"]).weigh("{}")
 
 

@@ -317,7 +317,7 @@ async def test_objects_are_signed_for_s3_and_read_by_a_link(monkeypatch: pytest.
             assert server.targets[2].startswith("/bucket/k?")
             assert "X-Amz-Signature=" in server.targets[2]
             assert not await bucket.download("k", file)
-            with pytest.raises(ProviderHeld, match="S3 does not give s3://bucket/k"):
+            with pytest.raises(ProviderHeld, match="cannot read s3://bucket/k from S3"):
                 await bucket.download("k", file)
         finally:
             await wire.close()

@@ -89,7 +89,7 @@ def test_a_lane_that_a_provider_has_not_is_refused_with_those_that_it_has() -> N
         check_lane("deepseek", Lane.BATCH)
     with pytest.raises(UsageError, match="xai has no lane background"):
         check_lane("xai", Lane.BACKGROUND)
-    with pytest.raises(UsageError, match="groq has no way to find a call again"):
+    with pytest.raises(UsageError, match="groq cannot look up a call after a crash"):
         check_lane("groq", Lane.CALL, reconcilable=True)
 
 

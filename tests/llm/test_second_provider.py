@@ -108,7 +108,7 @@ async def test_what_a_provider_does_not_have_is_refused_when_the_lane_is_opened(
     wire = Wire(endpoint, KEY, connections_max=1)
     with pytest.raises(UsageError, match="two has no background requests"):
         BackgroundHandler(endpoint, wire)
-    with pytest.raises(UsageError, match="two has no way to find a call again"):
+    with pytest.raises(UsageError, match="two cannot look up a call after a crash"):
         CallHandler(endpoint, wire)
 
 

@@ -157,7 +157,7 @@ async def test_a_worker_that_talks_too_much_is_put_aside(remote):
     await remote.told(asked, status="failed", error={"message": str(MESSAGES_MAX - 1)})
     await remote.worker.tell(asked, status="succeeded", result=1)
     [*_, (reason, _)] = await remote.put_aside(1)
-    assert reason == f"there were {MESSAGES_MAX} messages about item {remote.job}-0 already"
+    assert reason == f"item {remote.job}-0 has {MESSAGES_MAX} messages already, which is the limit"
 
 
 @pytest.mark.slow

@@ -26,29 +26,34 @@ def inside_itself() -> dict[str, Any]:
     ("rows", "prompt", "more", "words"),
     [
         ([{"text": "a"}, {"other": "b"}], "{text}", {}, "row 2 of the rows has no column 'text'"),
-        ([{"text": "a"}, {"text": None}], "{text}", {}, "row 2 of the rows: column 'text' has no value"),
-        (pandas.DataFrame({"text": [1.5, float("nan")]}), "{text}", {}, "row 2 .* column 'text' has no value"),
-        ([{"text": b"\xff\xfe"}], "{text}", {}, "row 1 .* column 'text' has bytes that are not text"),
+        ([{"text": "a"}, {"text": None}], "{text}", {}, "row 2 of the rows has no value in the column 'text'"),
+        (pandas.DataFrame({"text": [1.5, float("nan")]}), "{text}", {}, "row 2 .* has no value in the column 'text'"),
+        ([{"text": b"\xff\xfe"}], "{text}", {}, "row 1 .* has bytes in the column 'text' that are not text"),
         ([{"text": "a"}], "{txet}", {}, r"\{txet\}"),
         ([{"text": "a"}], "no place", {}, "the prompt names no column"),
-        ([{"text": "a"}], "{{text}}", {}, "may mean a column or braces"),
+        ([{"text": "a"}], "{{text}}", {}, "is ambiguous: a column, or braces as text"),
         (
             [{"n": 1, "text": "a"}, {"n": 1, "text": "b"}],
             "{text}",
             {"id": "n"},
-            "row 2 .*: column 'n' has the id of row 1 again",
+            r"row 2 of the rows \(column 'n'\) has the id of row 1 again",
         ),
         ([{"text": "a"}], "{text}", {"id": "n"}, "id names 'n', which is not a column"),
         ([{"error": "a"}], "{error}", {}, "a column 'error'"),
         ([{"text": "a"}], "{text}", {"model": "llama3:8b", "base_url": None, "price": None}, "no provider is known"),
         ([{"text": "a"}], "{text}", {"model": None}, "model"),
-        ([{"text": "a"}], lambda row: 7, {}, "row 1 .* got from the prompt function a value of the type int"),
-        ([{"pdf": "none.pdf"}], ["Read", backstay.File("pdf")], {}, "row 1 .* cannot read none.pdf"),
-        ([{"pdf": b"MZ"}], ["Look", backstay.Image("pdf")], {}, "row 1 .* is not an image"),
+        ([{"text": "a"}], lambda row: 7, {}, "row 1 .* gets from the prompt function a value of the type int"),
+        (
+            [{"pdf": "none.pdf"}],
+            ["Read", backstay.File("pdf")],
+            {},
+            "row 1 .* names the file none.pdf in the column 'pdf', which cannot be read",
+        ),
+        ([{"pdf": b"MZ"}], ["Look", backstay.Image("pdf")], {}, "row 1 .* has no image in the column 'pdf'"),
         ([{"text": "a"}, {"text": "\udcff"}], "{text}", {}, "row 2 .* column 'text' a text that is not Unicode"),
         ([{"text": ["\ud800"]}], "{text}", {}, "row 1 .* column 'text' a text that is not Unicode"),
         ([{"text": "a", "more": {"\ud800": 1}}], "{text}", {}, "row 1 .* column 'more' a text that is not Unicode"),
-        ([{"text": "a"}], lambda row: "\ud800", {}, "row 1 .* got from .* a text that is not Unicode"),
+        ([{"text": "a"}], lambda row: "\ud800", {}, "row 1 .* gets from .* a text that is not valid Unicode"),
         (
             [{"text": "a"}],
             lambda row: [{"role": "user", "content": object()}],
@@ -56,7 +61,12 @@ def inside_itself() -> dict[str, Any]:
             "row 1 .* a value of the type object",
         ),
         ([{"n": "\x01", "text": "a"}], "{text}", {"id": "n"}, "row 1 .* characters that cannot be printed"),
-        ([{"n": "x" * 513, "text": "a"}], "{text}", {"id": "n"}, "row 1 .*: column 'n' has an id of 513 characters"),
+        (
+            [{"n": "x" * 513, "text": "a"}],
+            "{text}",
+            {"id": "n"},
+            r"row 1 .* \(column 'n'\) has an id of 513 characters",
+        ),
         (
             [{"n": 1}, {"n": 0}],
             backstay.Jinja("{{ 1 / n }}"),
@@ -97,6 +107,22 @@ def test_bad_input_is_one_error_and_nothing_is_sent(
         backstay.map(rows, prompt, **site.with_options(**{"db": str(tmp_path / "none.db"), **more}))
     assert site.paid == 0
     assert not (tmp_path / "none.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("rows", "prompt", "more", "hint"),
+    [
+        ([{"text": None}], "{text}", {}, "nulls=''"),
+        ([{"n": None, "text": "a"}], "{text}", {"id": "n"}, "nothing was sent"),
+        ([{"pdf": None}], lambda row: ["Read", backstay.File("pdf")], {}, "nothing was sent"),
+    ],
+)
+def test_the_option_for_missing_values_is_named_only_where_it_helps(
+    site: RowSite, rows: Any, prompt: Any, more: dict[str, Any], hint: str
+) -> None:
+    with pytest.raises(UsageError, match="has no value in the column") as refused:
+        backstay.map(rows, prompt, **site.with_options(**more))
+    assert hint in refused.value.hint
 
 
 def test_the_error_of_a_prompt_function_keeps_its_traceback(site: RowSite) -> None:

@@ -167,10 +167,10 @@ def test_columns_are_those_of_all_rows():
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ({"text": "a"}, "rows cannot be one dict"),
-        (Review(id=1, text="a"), "rows cannot be one Review"),
-        (b"text", "rows cannot be one bytes"),
-        (7, "rows cannot be one int"),
+        ({"text": "a"}, "rows cannot be a single dict"),
+        (Review(id=1, text="a"), "rows cannot be a single Review"),
+        (b"text", "rows cannot be a single bytes"),
+        (7, "rows cannot be a single int"),
         ([{"a": 1}, 7], "row 2 is of the type int"),
         ([{"a": 1}, {"a": object()}], "row 2 has in the column 'a' a value of the type object"),
         (pandas.DataFrame([[1, 2]], columns=["a", "a"]), "the column 'a' twice"),

@@ -171,7 +171,7 @@ async def test_an_error_is_noted_and_the_schedule_waits(scene: Scene) -> None:
 async def test_a_name_is_taken_once_by_each_owner(scene: Scene) -> None:
     schedules = scene.store.schedules
     await schedules.add(EVERY_FIVE, "ann")
-    with pytest.raises(NotAllowed, match="there is a schedule report already"):
+    with pytest.raises(NotAllowed, match="a schedule named report exists already"):
         await schedules.add(EVERY_FIVE, "ann")
     await schedules.add(EVERY_FIVE, "bob")
     await schedules.remove("report", "ann")

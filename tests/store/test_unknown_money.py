@@ -60,7 +60,7 @@ async def test_the_same_verdict_twice_is_one(scene: Scene) -> None:
         verdict = MoneyVerdict(True, "ann", micros, (await scene.job(job)).unknown_micros)
         await scene.store.jobs.settle_unknown(job, "ann", verdict)
         before = await scene.everything()
-        with pytest.raises(NotAllowed, match="unknown sum of job"):
+        with pytest.raises(NotAllowed, match="that may have been spent has changed"):
             await scene.store.jobs.settle_unknown(job, "ann", verdict)
         assert await scene.everything() == before
 

@@ -69,7 +69,7 @@ def check_lane(api: str, lane: Lane, reconcilable: bool = False) -> None:
         has = ", ".join(provider.lanes)
         raise UsageError(f"{api} has no lane {lane}; it has: {has}", hint=f"use --lane {provider.lanes[0]}")
     if reconcilable and provider.call_lookup is None:
-        raise UsageError(f"{api} has no way to find a call again", hint="leave --reconcilable out")
+        raise UsageError(f"{api} cannot look up a call after a crash", hint="leave --reconcilable out")
 
 
 def split_model(model: str) -> tuple[str | None, str]:

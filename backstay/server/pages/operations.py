@@ -230,7 +230,9 @@ def _local(at: int | None, timezone: str) -> str:
 async def pause(request: Request, schedule: str) -> Response:
     visit = await visit_to_act(request)
     await visit.service.store.schedules.pause(schedule, visit.owner)
-    return redirect_with_notice(visit, PLACE, f"Schedule {schedule} is paused. Firings in between are left out.")
+    return redirect_with_notice(
+        visit, PLACE, f"Schedule {schedule} is paused. It skips its firings until it is resumed."
+    )
 
 
 @router.post("/schedules/{schedule}/resume")

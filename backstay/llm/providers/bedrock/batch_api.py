@@ -175,7 +175,7 @@ class Bucket:
                 raise
             if "NoSuchKey" in error.message:  # S3's code
                 return False
-            raise ProviderHeld(f"S3 does not give {self.uri(key)}: {error.message}") from None
+            raise ProviderHeld(f"cannot read {self.uri(key)} from S3: {error.message}") from None
         return True
 
     async def read_small(self, key: str) -> dict[str, Any] | None:

@@ -281,19 +281,25 @@ class Answers:
         self._throttled = 0
         self._pause_ms = 0
         self._exhausted_ms = 0
+        self._old = 0  # of the calls that went well: those that began before the ceiling came down
+        self._lowered_at = 0
         self._usual: float | None = None  # seconds that a call takes while it waits for no other
         self.requests = Allowance()
         self.tokens = Allowance()
         self.shut_until = 0.0  # on the steady clock: this worker alone claims nothing until then
         self.room: Callable[[], int | None] | None = None  # how many items this worker may have under way; None: any
 
-    def add(self, seconds: float, throttled: bool, pause_ms: int = 0, exhausted_ms: int = 0) -> None:
-        """`exhausted_ms`: for this time, the provider reported, no quota is left; one report is enough."""
+    def add(
+        self, seconds: float, throttled: bool, pause_ms: int = 0, exhausted_ms: int = 0, began_at: int | None = None
+    ) -> None:
+        """`exhausted_ms`: for this time, the provider reported, no quota is left; one report is enough.
+        `began_at`: when the call began, in the database's time, if that is known."""
         if throttled:
             self._throttled += 1
             self._pause_ms = max(self._pause_ms, pause_ms)
         else:
             self._seconds.append(seconds)
+            self._old += began_at is not None and began_at < self._lowered_at
         self._exhausted_ms = max(self._exhausted_ms, exhausted_ms)
 
     @property
@@ -316,7 +322,8 @@ class Answers:
         quickly."""
         throttled, share, pause_ms = self._throttled, self._throttled_share(), self.pause_ms
         slow = self._slower()
-        grown = len(self._seconds)
+        grown, fresh = len(self._seconds), len(self._seconds) - self._old
+        self._old = 0
         self._seconds, self._throttled, self._pause_ms, self._exhausted_ms = [], 0, 0, 0
         ceiling = pace.ceiling
         if throttled and under_way is not None:
@@ -326,10 +333,12 @@ class Answers:
         elif slow:
             ceiling = max(ceiling * 85 // 100, min(CEILING_SLOW_MIN, ceiling))
         else:
-            ceiling += grown if throttled == 0 else grown // SLOW_GROWTH_PARTS
+            ceiling += fresh if throttled == 0 else fresh // SLOW_GROWTH_PARTS
         reported = (self.requests.calls_max(each=True), self.tokens.calls_max())
         ceiling = min([ceiling, pace.concurrency, *(most for most in reported if most is not None)])
         ceiling = max(ceiling, 1)
+        if throttled and ceiling < pace.ceiling:
+            self._lowered_at = now_ms
         return replace(pace, ceiling=ceiling, resume_at=max(pace.resume_at, now_ms + pause_ms if pause_ms else 0))
 
     def _slower(self) -> bool:

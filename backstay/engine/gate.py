@@ -268,7 +268,7 @@ class Gate:
         provider on hold. An item that is refused again although others have succeeded since is refused by itself."""
         provider = handler.provider
         if handler.answers is not None and handler.rules.calls.any and item.state == ItemState.SUBMITTING:
-            self._note_answer(handler.answers, outcome)
+            self._note_answer(handler.answers, item, outcome)
         match outcome:
             case Succeeded() | Submitted():
                 self._worked_at[provider] = now_ms
@@ -290,14 +290,14 @@ class Gate:
         return trial.judge(item, outcome)
 
     @staticmethod
-    def _note_answer(answers: Answers, outcome: Outcome) -> None:
+    def _note_answer(answers: Answers, item: Claimed, outcome: Outcome) -> None:
         """For a handler that declares limits: throttled calls show that there were too many at once. The time of a call
         shows nothing, because items of one handler may differ much."""
         match outcome:
             case Failed(failure=failure) if failure.kind is FailureKind.THROTTLED:
                 answers.add(0.0, throttled=True, pause_ms=failure.retry_after_ms or 0)
             case Succeeded() | Submitted() | Failed():
-                answers.add(0.0, throttled=False)
+                answers.add(0.0, throttled=False, began_at=item.claimed_at)
             case _:
                 pass
 

@@ -103,6 +103,16 @@ def test_the_ceiling_falls_when_many_are_refused_and_rises_with_what_goes_well(s
     assert seen.verdict(replace(FREE, ceiling=40), 0).ceiling == ceiling
 
 
+def test_calls_that_began_before_the_ceiling_came_down_do_not_raise_it_again() -> None:
+    seen = answers(0, throttled=20)
+    low = seen.verdict(replace(FREE, ceiling=40), 1_000)
+    for began_at in (500, 999, 1_000, 1_500):
+        seen.add(0.0, throttled=False, began_at=began_at)
+    assert (low.ceiling, seen.verdict(low, 2_000).ceiling) == (28, 30)
+    seen.add(0.0, throttled=False, began_at=1_500)
+    assert seen.verdict(low, 3_000).ceiling == 29
+
+
 def test_the_pause_that_most_calls_are_asked_for_is_taken_by_all() -> None:
     assert answers(1, throttled=9, pause_ms=3_000).verdict(FREE, 1_000).resume_at == 4_000
     assert answers(9, throttled=1, pause_ms=3_000).verdict(FREE, 1_000).resume_at == 0

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from backstay.client import Options
-from backstay.core.errors import NotAllowed, OutcomeUnknown, Permanent, Skip, Transient, UsageError
+from backstay.core.errors import NotAllowed, OutcomeUnknown, Permanent, Skip, Throttled, Transient, UsageError
 from backstay.core.ids import item_id
 from backstay.core.money import Period
+from backstay.core.pace import start_ceiling
+from backstay.engine.engine import OWN_CALLS_MAX
 from backstay.engine.worker import Worker
 from backstay.handlers.handler import Context
 from backstay.store import items
@@ -252,6 +254,40 @@ async def test_refusals_for_too_many_calls_bring_the_calls_at_once_down(make_rig
         await rig.tick()
         await rig.site.advance(10)
     assert (await rig.store.providers.paces())["handler:call"].ceiling > pace.ceiling
+
+
+async def test_calls_that_went_well_beside_refused_ones_do_not_raise_the_ceiling(make_sqlite_rig: MakeRig) -> None:
+    rig, others_refused = await make_sqlite_rig(), asyncio.Event()
+
+    async def call(number: int) -> int:
+        if number % 2:
+            raise Throttled("too many at once", retry_after_seconds=600)
+        await others_refused.wait()
+        return number
+
+    rig.app.handler("call", cost=0)(call)
+    job = await rig.submit(list(range(20)))
+    worker = Worker(rig.engine(20), idle_seconds=60)
+    await worker.start()
+
+    async def ceiling() -> int:
+        await worker.engine.gate.keep_pace()
+        return (await rig.store.providers.paces())["handler:call"].ceiling
+
+    async def came_down() -> bool:
+        return await ceiling() < start_ceiling(OWN_CALLS_MAX)
+
+    async def ended() -> bool:
+        return (await job.show()).succeeded == 10
+
+    try:
+        await rig.until(came_down)
+        lowered = await ceiling()
+        others_refused.set()
+        await rig.until(ended)
+        assert await ceiling() <= lowered
+    finally:
+        await worker.stop(0)
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ class AnswerReader(Generic[T]):
                     given = rows.at(number // self.samples)
                     yield self._answer(number, given, None if row is None else chat.translate(row))
         finally:
-            BACKGROUND.run(app.close())
+            BACKGROUND.clean_up(app.close())
 
     def _items(self, numbers: Sequence[int]) -> list[int]:
         first, positions = item_id(self.job_id, 0), self.positions

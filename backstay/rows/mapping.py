@@ -1,13 +1,19 @@
 """`map` and its relatives: a prompt for every row, an answer for every row."""
 
 import asyncio
+import atexit
+import concurrent.futures.thread  # noqa: F401 - so that its own exit function comes after ours
+import os
+import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar, Unpack, overload
+from weakref import WeakSet
 
 from backstay.clock import Clock
 from backstay.core.display import show_count, show_money, visible
@@ -96,7 +102,9 @@ def imap(
     Leaving the loop stops the run; the same call again goes on."""
     terms = read_options(options)
     _refuse_sample(terms, "imap")
-    return AnswerStream(prepare(rows, prompt, schema, terms)).answers(ordered)
+    answers = AnswerStream(prepare(rows, prompt, schema, terms)).answers(ordered)
+    _OPEN_STREAMS.add(answers)
+    return answers
 
 
 def run_file(
@@ -302,6 +310,22 @@ class AnswerStream:
             run.stop()
             wait_for((going,))
             progress.close(run.view)
+
+
+_OPEN_STREAMS: Final[WeakSet[Generator[Any, None, None]]] = WeakSet()
+
+
+def _close_streams() -> None:
+    """Leaves the loops that a program has left open at its end."""
+    for answers in list(_OPEN_STREAMS):
+        with suppress(ValueError):  # another thread is in it
+            answers.close()
+
+
+# When Python clears the modules of a program, the thread of its runs is dead, and an open loop would wait for ever. A
+# run that stops needs executors: `atexit` comes after their end, this one before it.
+getattr(threading, "_register_atexit", atexit.register)(_close_streams)
+os.register_at_fork(after_in_child=_OPEN_STREAMS.clear)  # these loops are the parent's
 
 
 def _ready(

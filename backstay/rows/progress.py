@@ -190,6 +190,14 @@ class BackgroundLoop:
         """Waits for the result. The caller's own event loop, if there is one, is blocked meanwhile."""
         return self.start(work).result()
 
+    def clean_up(self, work: Coroutine[Any, Any, None]) -> None:
+        """Waits for work that closes something. When Python clears the modules of a program, the thread is dead, and
+        nothing that it had open is left."""
+        if sys.is_finalizing():
+            work.close()
+        else:
+            self.run(work)
+
     def call(self, function: Any) -> None:
         self._ensure_loop().call_soon_threadsafe(function)
 

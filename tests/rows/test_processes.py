@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import backstay
 from tests.databases import fresh_database
 from tests.rows.conftest import RowSite
 from tests.stories.runs import SHORT_WAITS
@@ -96,6 +97,30 @@ def test_ctrl_c_saves_what_is_there_and_nothing_is_paid_again(site: RowSite, tmp
     assert "stopping: calls under way finish first" in errors
     assert site.paid < 300
     finish(site, 300)
+
+
+LEFT_OPEN = """
+import json, sys
+import backstay
+
+options = json.loads(sys.argv[1])
+answers = iter(backstay.map(["one", "two"], "Say {row}", **options))
+next(answers)
+stream = backstay.imap([f"row {n}" for n in range(60)], "Say {row}", **options)
+next(stream)
+"""
+
+
+def test_loops_that_a_program_leaves_open_are_left_at_its_end(site: RowSite) -> None:
+    site.practice.change(latency=0.3)
+    options = json.dumps(site.with_options(concurrency=4))
+    ran = subprocess.run(
+        [sys.executable, "-c", LEFT_OPEN, options], capture_output=True, text=True, timeout=SECONDS_MAX
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert 2 < site.paid < 62
+    backstay.map([f"row {n}" for n in range(60)], "Say {row}", **site.with_options(concurrency=60)).values()
+    assert (site.paid, site.practice.bill.paid_twice) == (62, [])
 
 
 CELLS = (

@@ -47,10 +47,11 @@ format: install ## Format the code and fix the findings that ruff can fix
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format .
 
-schema: install ## Rewrite the script for new SQLite databases, after a migration was added
+schema: install ## After a migration was added: rewrite the script for new SQLite databases, keep data of this revision
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(BIN)/python -c 'import sys; from backstay.store.databases import schema; \
 	  schema.upgrade_sqlite(sys.argv[1]); sys.stdout.write(schema.sqlite_script(sys.argv[1]))' "$$folder/new.db" \
 	  > backstay/store/migrations/head.sqlite.sql
+	@$(BIN)/python -m tests.upgrades.freeze
 
 picture: install ## Retake the screenshot of the dashboard in the README
 	@$(BIN)/python -m docs.make_picture

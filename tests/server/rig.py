@@ -156,7 +156,7 @@ async def rigged(
 ) -> AsyncIterator[Rig]:
     """The service on a migrated database. Without `options` it does no work itself: `rig.work()` does it."""
     made = made or practice_app(url)
-    made.settings = made.settings.model_copy(update={"data": str(data), "owner": OWNERS[0], **settings})
+    made.settings = made.settings.model_copy(update={"data": str(data), "owner": OWNERS[0]} | settings)
     app = create_app(made, options or ServiceOptions(works=False))
     async with served(app, made.settings.trusted_proxies) as address, aiohttp.ClientSession() as session:
         rig = Rig(made, app, address, session)

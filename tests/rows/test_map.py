@@ -90,6 +90,29 @@ def test_an_edited_check_sends_nothing(site: RowSite) -> None:
     assert checked[1].text is not None
 
 
+def test_an_answer_that_no_longer_fits_is_sent_again_as_the_page_says(site: RowSite) -> None:
+    def check(text: str) -> bool:
+        return site.paid > 3 or "bad" not in text
+
+    backstay.map(REVIEWS, "{text}", **site.options)
+    strict = backstay.map(REVIEWS, "{text}", **site.with_options(check=check))
+    assert [answer.index for answer in strict.errors] == [1]
+    rows = [answer.row for answer in strict.errors]
+    assert backstay.map(rows, "{text}", **site.with_options(check=check, reuse="never")).ok
+    assert site.paid == 4
+
+
+def test_answers_that_are_broken_once_are_healed_by_one_more_attempt(site: RowSite) -> None:
+    rows = [f"{n}" for n in range(50)]
+    answers = backstay.map(rows, "{row}", schema=Score, **site.with_options(model="practice-invalid-once"))
+    assert ([answer.attempts for answer in answers], site.paid) == ([2] * 50, 100)
+    assert len(answers.values()) == 50
+
+
+class Score(BaseModel):
+    score: int
+
+
 def test_equal_rows_are_sent_once_and_all_have_the_answer(site: RowSite) -> None:
     answers = backstay.map([{"text": "same"}] * 100, "{text}", **site.options)
     assert (site.paid, len(answers), len(set(said(answers)))) == (1, 100, 1)

@@ -3,13 +3,14 @@
 import asyncio
 import logging
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import cycle
 from random import Random
 from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit, urlunsplit
 
 from pamqp.base import BasicProperties
 from pamqp.commands import Basic
@@ -48,7 +49,10 @@ CLOSE_SECONDS: Final = 3.0
 REASON_CHARACTERS_MAX: Final = 200
 ACCOUNT_HINT: Final = "correct the user and the password in BACKSTAY_BROKER_URL; write special characters as %XX"
 VHOST_HINT: Final = "correct the vhost in BACKSTAY_BROKER_URL, or give the user permissions on it"
-URL_HINT: Final = "write amqp://user:password@host:5672/vhost, with special characters as %XX"
+URL_HINT: Final = (
+    "write amqp://user:password@host:5672/vhost, with special characters as %XX; the nodes of a cluster as"
+    " host1:5672,host2:5672"
+)
 
 
 def require_aio_pika() -> None:
@@ -60,20 +64,45 @@ def require_aio_pika() -> None:
 def check_url(url: str) -> None:
     """Refuses a URL that is not a broker's. The error never repeats it: it may contain a part of the password."""
     try:
-        parts = urlsplit(url)
-        fine = parts.scheme in SCHEMES and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-        fine = fine and "@" not in parts.path + parts.query + parts.fragment and not parts.fragment
+        fine = all(_is_node(urlsplit(node)) for node in node_urls(url))
     except ValueError:
         fine = False
     if not fine:
         raise UsageError("the broker's URL is not valid", hint=URL_HINT)
 
 
+def _is_node(parts: SplitResult) -> bool:
+    behind = parts.path + parts.query + parts.fragment
+    host = parts.hostname or ""
+    fine = parts.scheme in SCHEMES and bool(host) and (parts.port is None or parts.port > 0)
+    # A list of whole URLs, separated by anything, is refused as well.
+    return fine and not parts.fragment and not {" ", ";"} & set(host) and "@" not in behind and "://" not in behind
+
+
+def node_urls(url: str) -> list[str]:
+    """A URL for each node that a URL names."""
+    parts = urlsplit(url)
+    account, at, hosts = parts.netloc.rpartition("@")
+    return [urlunsplit(parts._replace(netloc=f"{account}{at}{host}")) for host in hosts.split(",")]
+
+
+def take_turns(url: str, rng: Random) -> Iterator[str]:
+    """The URL of one node after the other, again and again. It begins with any of them, so that processes spread over
+    the nodes."""
+    nodes = node_urls(url)
+    yield from cycle(rng.sample(nodes, len(nodes)))
+
+
 def show_url(url: str) -> str:
     """The address of the broker, without user and password."""
     parts = urlsplit(url)
+    hosts = ",".join(_show_host(urlsplit(node)) for node in node_urls(url))
+    return f"{parts.scheme}://{hosts}/{unquote(parts.path.lstrip('/'))}"
+
+
+def _show_host(parts: SplitResult) -> str:
     host = f"[{parts.hostname}]" if parts.hostname and ":" in parts.hostname else parts.hostname
-    return f"{parts.scheme}://{host}:{parts.port or PORTS[parts.scheme]}/{unquote(parts.path.lstrip('/'))}"
+    return f"{host}:{parts.port or PORTS[parts.scheme]}"
 
 
 def reason_of(error: BaseException) -> str:
@@ -85,14 +114,25 @@ def reason_of(error: BaseException) -> str:
 
 
 async def open_connection(url: str, name: str) -> "AbstractConnection":
-    """A connection that never reconnects by itself: its holder watches it and opens another."""
+    """A connection to the first node that can be reached. It never reconnects by itself: its holder watches it and
+    opens another."""
     require_aio_pika()
     check_url(url)
-    import aio_pika
-
     read_leniently()
     for driver in ("aio_pika", "aiormq"):
         logging.getLogger(driver).addHandler(logging.NullHandler())  # errors that matter become events
+    errors: list[BrokerUnreachable] = []
+    for node in node_urls(url):
+        try:
+            return await _connect(node, name)
+        except BrokerUnreachable as error:
+            errors.append(error)
+    raise BrokerUnreachable("; ".join(error.message for error in errors), hint=errors[-1].hint) from errors[-1]
+
+
+async def _connect(url: str, name: str) -> "AbstractConnection":
+    import aio_pika
+
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             return await aio_pika.connect(_with_heartbeat(url), client_properties={"connection_name": name})
@@ -200,6 +240,7 @@ class Link:
         self._look = asyncio.Event()
         self._broken = ""
         self._failures = 0
+        self._nodes = take_turns(means.url, means.rng)
         self._life: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -237,7 +278,7 @@ class Link:
         self._look.clear()
         try:
             async with asyncio.timeout(means.watch.open_seconds):
-                connection = await open_connection(means.url, f"{means.name} {self.role}")
+                connection = await open_connection(next(self._nodes), f"{means.name} {self.role}")
                 connection.close_callbacks.add(self._note_closed)
                 await self._prepare(connection)
             self._set_up(True)
@@ -269,6 +310,8 @@ class Link:
             self._note_change()
 
     def _backoff(self) -> float:
-        """The wait doubles with each failure, and is random, so that processes do not all come back at once."""
-        top: float = min(BACKOFF_SECONDS * 2 ** min(self._failures - 1, 16), self._means.watch.backoff_seconds_max)
+        """The wait doubles when all nodes have failed, and is random, so that processes do not all come back at
+        once."""
+        rounds = (self._failures - 1) // len(node_urls(self._means.url))
+        top: float = min(BACKOFF_SECONDS * 2 ** min(rounds, 16), self._means.watch.backoff_seconds_max)
         return top * self._means.rng.uniform(0.5, 1.0)

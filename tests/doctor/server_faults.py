@@ -128,6 +128,11 @@ async def the_broker_is_down(ward: Ward) -> None:
     ward.set(broker_url=f"amqp://guest:guest@127.0.0.1:{free_port()}/")
 
 
+async def the_broker_has_several_nodes_and_classic_queues(ward: Ward) -> None:
+    url = ward.servers.rabbitmq.url
+    ward.set(broker_url=url.replace("@", f"@127.0.0.1:{free_port()},"))
+
+
 async def the_broker_refuses_the_password(ward: Ward) -> None:
     ward.set(broker_url=ward.servers.rabbitmq.url.replace(":guest@", ":canary-password@"))
 

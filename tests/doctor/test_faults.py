@@ -58,6 +58,13 @@ FAULTS: list[tuple[Fault, str, Level, str, str]] = [
         "cannot be reached",
         "start the broker, or correct BACKSTAY_BROKER_URL",
     ),
+    (
+        around.the_broker_has_several_nodes_and_classic_queues,
+        "broker",
+        WARN,
+        "several nodes, and queues are classic",
+        "set BACKSTAY_BROKER_QUEUES=quorum",
+    ),
     (around.the_broker_refuses_the_password, "broker", FAIL, "ACCESS_REFUSED", "correct the user and the password"),
     (around.the_broker_has_no_such_vhost, "broker", FAIL, "refuses the vhost", "correct the vhost in"),
     (around.a_queue_has_other_arguments, "broker", FAIL, ".callbacks was declared differently", "delete the queue"),

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from backstay.core.errors import BrokerUnreachable
+from backstay.core.errors import BrokerUnreachable, UsageError
 from backstay.core.events import BrokerConnected, BrokerLost, BrokerWiped, Trouble
-from backstay.messaging.connection import connect_once
+from backstay.messaging.connection import check_url, connect_once, node_urls, show_url
 from backstay.messaging.messages import Queue, Topology, read_work
 from backstay.messaging.queues import declare
 from tests.messaging.rig import PATIENCE_SECONDS, QUICK, Bystander, Scene, ready, until, work
-from tests.servers.rabbitmq import PrivateRabbitMQ
+from tests.servers.rabbitmq import PrivateRabbitMQ, free_port
 
 
 @pytest.fixture
@@ -121,3 +121,54 @@ async def test_a_vhost_that_is_not_there_is_told_of_in_plain_words(rabbitmq: Pri
     with pytest.raises(BrokerUnreachable, match="refuses the vhost 'nowhere': it does not exist, or the account"):
         async with connect_once(f"{rabbitmq.url}nowhere"):
             pass
+
+
+def test_a_url_may_name_several_nodes():
+    url = "amqps://me:c,omma@one,two:5673,[::1]:5674/work?heartbeat=5"
+    check_url(url)
+    assert node_urls(url) == [
+        "amqps://me:c,omma@one/work?heartbeat=5",
+        "amqps://me:c,omma@two:5673/work?heartbeat=5",
+        "amqps://me:c,omma@[::1]:5674/work?heartbeat=5",
+    ]
+    assert show_url(url) == "amqps://one:5671,two:5673,[::1]:5674/work"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "amqp://a,,b/",
+        "amqp://a,/",
+        "amqp://a, b/",
+        "amqp://a:x,b/",
+        "amqp://a:0,b/",
+        "amqp://a;amqp://b",
+        "amqp://a/,amqp://b/",
+        "amqp://me:canary@a/,amqp://me:canary@b/",
+        "amqp://a?x=amqp://b",
+    ],
+)
+def test_a_list_of_nodes_that_is_written_otherwise_is_refused_and_not_repeated(url: str):
+    with pytest.raises(UsageError, match="the broker's URL is not valid") as refused:
+        check_url(url)
+    assert "host1:5672,host2:5672" in (refused.value.hint or "")
+    assert "canary" not in f"{refused.value.message} {refused.value.hint}"
+
+
+async def test_with_one_node_away_the_other_is_used(rabbitmq: PrivateRabbitMQ):
+    url = rabbitmq.url.replace("@", f"@127.0.0.1:{free_port()},")
+    async with connect_once(url) as connection:
+        assert not connection.is_closed
+    scenes = [Scene(url, Topology(rabbitmq.prefix())) for _ in range(5)]  # each begins at one of the two
+    for scene in scenes:
+        async with scene.broker() as broker:
+            await ready(broker)
+
+
+async def test_with_all_nodes_away_each_is_named():
+    ports = (free_port(), free_port())
+    with pytest.raises(BrokerUnreachable) as told:
+        async with connect_once(f"amqp://me:canary@127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}/"):
+            raise AssertionError
+    assert [f"amqp://127.0.0.1:{port}/" in told.value.message for port in ports] == [True, True]
+    assert "canary" not in told.value.message

@@ -38,7 +38,7 @@ async def broker(setup: Setup) -> AsyncIterator[Finding]:
     if find_spec("aio_pika") is None:
         return  # the extras say so
     from backstay.messaging.broker_session import topology_of
-    from backstay.messaging.connection import connect_once, show_url
+    from backstay.messaging.connection import connect_once, node_urls, show_url
     from backstay.messaging.queues import inspect
 
     topology = topology_of(setup.settings)
@@ -52,6 +52,9 @@ async def broker(setup: Setup) -> AsyncIterator[Finding]:
         yield fail(error.message, error.hint)
         return
     yield ok(f"{show_url(url)} answers")
+    if topology.kind == "classic" and len(node_urls(url)) > 1:
+        says = "the broker has several nodes, and queues are classic: each is on one node, and away while that is down"
+        yield warn(says, "set BACKSTAY_BROKER_QUEUES=quorum; see docs/rabbitmq.md")
     for finding in _judge_broker(found, topology):
         yield finding
 

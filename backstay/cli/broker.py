@@ -110,10 +110,10 @@ def declare(ctx: click.Context, handlers: tuple[str, ...], broker: str | None, d
 
     differences = database_choice.with_client(loaded, make)
     if as_json:
-        problems = [{"name": name, "problem": reason} for name, reason in differences]
+        problems = [{"name": difference.name, "problem": difference.reason} for difference in differences]
         output.data(output.as_json({"broker": show_url(url), "problems": problems}))
-    for name, reason in differences:
-        output.note(f"{name} differs from the present declaration: {reason}")
+    for difference in differences:
+        output.note(difference.problem)
     if not differences and not as_json:
         output.note(f"declared on {show_url(url)}")
     ctx.exit(1 if differences else 0)

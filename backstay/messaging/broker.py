@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 from backstay.core.events import BrokerWiped, Trouble
 from backstay.messaging.connection import Broken, ConnectionMeans, Link, reason_of
 from backstay.messaging.messages import CONTENT_TYPE, PERSISTENT, OutgoingMessage, Queue, Topology
-from backstay.messaging.queues import Subscription, ask_depth, declare, has_exchange, have_queues, open_channel
+from backstay.messaging.queues import (
+    Difference,
+    Subscription,
+    absent_queues,
+    ask_depth,
+    declare,
+    has_exchange,
+    open_channel,
+)
 
 if TYPE_CHECKING:
     from aio_pika.abc import AbstractConnection
@@ -38,9 +46,11 @@ class Publisher:
         self._broken = broken
         self._channel: Channel | None = None
         self._asking: Channel | None = None
+        self._sending = 0  # calls of `send` that are under way
+        self._refused = False  # since the channel was opened
 
     async def open(self, connection: "AbstractConnection") -> None:
-        self._channel = await open_channel(connection, confirms=True)
+        self._channel, self._refused = await open_channel(connection, confirms=True), False
         self._asking = await open_channel(connection)
         self.connection = connection
 
@@ -57,6 +67,17 @@ class Publisher:
         channel = self._channel
         if channel is None or channel.is_closed or not outgoing:
             return [SendResult.AWAY] * len(outgoing)
+        self._sending += 1
+        try:
+            answers = await self._send_over(channel, outgoing)
+        finally:
+            self._sending -= 1
+        self._refused = self._refused or SendResult.REFUSED in answers
+        if self._refused and not self._sending and self._channel is channel:
+            await self._renew(channel)
+        return answers
+
+    async def _send_over(self, channel: "Channel", outgoing: Sequence[OutgoingMessage]) -> list[SendResult]:
         now = self._means.clock.now_ms()
         tasks = [self._means.tasks.start(_send(channel, message, now)) for message in outgoing]
         _, late = await _wait(tasks, self._means.watch.publish_seconds)
@@ -66,6 +87,18 @@ class Publisher:
             self._broken(f"{len(late)} messages were not confirmed in {self._means.watch.publish_seconds:g} s")
             await asyncio.wait(late, timeout=1.0)
         return [_answer(task) for task in tasks]
+
+    async def _renew(self, channel: "Channel") -> None:
+        """A channel that began to publish to a quorum queue while its leader died asks the dead node each time, and is
+        refused until that node is back. A new channel asks the new leader."""
+        self._channel = None
+        try:
+            async with asyncio.timeout(self._means.watch.answer_seconds):
+                await channel.close()
+                if self.connection is not None:
+                    self._channel, self._refused = await open_channel(self.connection, confirms=True), False
+        except Exception as error:
+            self._broken(reason_of(error))
 
 
 async def _wait(tasks: Sequence[asyncio.Task[Any]], seconds: float) -> tuple[set[Any], set[Any]]:
@@ -136,6 +169,8 @@ class Broker:
         self._owes_wiped = False  # messages were lost, and `wiped` has not succeeded yet
         self._subscriptions: list[Subscription] = []
         self._consumed: set[str] = set()  # queues that were there once
+        self._absent: set[str] = set()  # of what was there once, before it was declared again
+        self._down: set[str] = set()  # queues of nodes that are down
         self._preparing = asyncio.Lock()
         self._reported: set[str] = set()  # differences that were reported
         self._changed: list[Callable[[], None]] = []
@@ -214,24 +249,32 @@ class Broker:
 
     async def _declare_all(self, connection: "AbstractConnection") -> None:
         """Declares the exchanges and queues, and notices if earlier ones are gone."""
-        await self._notice_wipe(connection)
+        await self._note_absent(connection)
         topology = self.topology
         consumed = [subscription.queue for subscription in self._subscriptions]
         fixed = {queue.name for queue in topology.fixed_queues}
         own = [queue for queue in consumed if queue.name not in fixed]
-        self._report(await declare(connection, topology.exchanges, (*topology.fixed_queues, *own)))
+        differences = await declare(connection, topology.exchanges, (*topology.fixed_queues, *own))
+        self._report(differences)
+        self._down = {difference.name for difference in differences if difference.is_down}
+        self._notice_wipe()
         self._expected = True
         self._consumed.update(queue.name for queue in consumed)
         self._pay_wiped()
 
-    async def _notice_wipe(self, connection: "AbstractConnection") -> None:
+    async def _note_absent(self, connection: "AbstractConnection") -> None:
         """Must run before anything is declared: if the connection breaks in between, the wipe could not be seen any
         more."""
-        wiped = self._expected and not await has_exchange(connection, self.topology.work)
-        wiped = wiped or not await have_queues(connection, sorted(self._consumed))
-        if wiped:
+        if self._expected and not await has_exchange(connection, self.topology.work):
+            self._absent.add(self.topology.work)
+        self._absent |= await absent_queues(connection, sorted(self._consumed))
+
+    def _notice_wipe(self) -> None:
+        """A queue that is down comes back with its node, and has lost nothing."""
+        if self._absent - self._down:
             self._owes_wiped = True
             self.means.emit(BrokerWiped())
+        self._absent.clear()
 
     def _pay_wiped(self) -> None:
         if self._owes_wiped and self._wiped is not None:
@@ -258,7 +301,8 @@ class Broker:
         self._in, self._asking = connection, await open_channel(connection)
         self._channel = await open_channel(connection)  # one for all: a broker allows about 2,000 channels
         for subscription in self._subscriptions:
-            if subscription.queue.name in self._consumed:  # a new subscription has no queue yet
+            # A new subscription has no queue yet.
+            if subscription.queue.name in self._consumed - self._down:
                 await subscription.open(self._channel)
 
     async def _check_consumers(self) -> None:
@@ -267,7 +311,10 @@ class Broker:
             return
         for subscription in list(self._subscriptions):
             if subscription.channel is None:
-                self._report(await declare(connection, (), [subscription.queue]))
+                differences = await declare(connection, (), [subscription.queue])
+                self._report(differences)
+                if any(difference.is_down for difference in differences):
+                    continue
                 await subscription.open(channel)
                 self._consumed.add(subscription.queue.name)
                 self._tell_changed()
@@ -289,8 +336,8 @@ class Broker:
         for call in self._changed:
             call()
 
-    def _report(self, differences: Sequence[tuple[str, str]]) -> None:
-        for name, reason in differences:
-            if name not in self._reported:
-                self._reported.add(name)
-                self.means.emit(Trouble("broker", f"{name} differs from the present declaration: {reason}"))
+    def _report(self, differences: Sequence[Difference]) -> None:
+        for difference in differences:
+            if difference.problem not in self._reported:
+                self._reported.add(difference.problem)
+                self.means.emit(Trouble("broker", difference.problem))

@@ -24,10 +24,19 @@ class QueueDepth(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """An exchange or queue that exists with other arguments than it would be declared with now."""
+    """An exchange or queue that exists with other arguments than it would be declared with now, or a queue that is on a
+    node of the cluster that is down."""
 
     name: str
     reason: str
+    is_down: bool = False
+
+    @property
+    def problem(self) -> str:
+        if self.is_down:
+            quorum = "a quorum queue goes on without that node, see BACKSTAY_BROKER_QUEUES"
+            return f"{self.name} is on a node of the cluster that is down: {self.reason}; {quorum}"
+        return f"{self.name} differs from the present declaration: {self.reason}"
 
 
 async def open_channel(connection: "AbstractConnection", confirms: bool = False) -> "Channel":
@@ -52,14 +61,9 @@ async def has_exchange(connection: "AbstractConnection", name: str) -> bool:
     return True
 
 
-async def have_queues(connection: "AbstractConnection", names: Iterable[str]) -> bool:
-    """Whether all of these queues exist."""
-    channel = await open_channel(connection)
-    for name in names:
-        if await ask_depth(channel, name) is None:
-            return False
-    await channel.close()
-    return True
+async def absent_queues(connection: "AbstractConnection", names: Iterable[str]) -> set[str]:
+    """Those of these queues that do not exist, or are on a node that is down."""
+    return {name for name in names if await depth_of(connection, name) is None}
 
 
 async def depth_of(connection: "AbstractConnection", name: str) -> QueueDepth | None:
@@ -86,7 +90,7 @@ async def declare(
     connection: "AbstractConnection", exchanges: Iterable[Exchange], queues: Iterable[Queue]
 ) -> list[Difference]:
     """Declares missing exchanges and queues. Existing ones with other arguments stay as they are and are reported: a
-    broker cannot change them, and only a person may delete a queue."""
+    broker cannot change them, and only a person may delete a queue. So are queues of a node that is down."""
     from aiormq.exceptions import ChannelNotFoundEntity, ChannelPreconditionFailed
 
     differences: list[Difference] = []
@@ -105,6 +109,10 @@ async def declare(
         except ChannelPreconditionFailed as error:
             differences.append(Difference(queue.name, reason_of(error)))
             channel = await open_channel(connection)
+        except ChannelNotFoundEntity as error:  # it is known, or else it would have been made
+            differences.append(Difference(queue.name, reason_of(error), is_down=True))
+            channel = await open_channel(connection)
+            continue
         try:
             await channel.queue_bind(queue.name, queue.exchange, queue.routing_key)
         except ChannelNotFoundEntity:

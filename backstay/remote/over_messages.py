@@ -5,14 +5,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange
 from aio_pika.exceptions import AMQPError, ChannelClosed, ChannelNotFoundEntity, DeliveryError, PublishError
 from aiormq.exceptions import ChannelAccessRefused, ChannelPreconditionFailed
 
-from backstay.clock import Clock
+from backstay.clock import Clock, new_random
 from backstay.core.callbacks import VERSION, name_task
 from backstay.core.errors import (
     BrokerUnreachable,
@@ -29,7 +29,7 @@ from backstay.core.ids import read_item
 from backstay.core.models import Failed
 from backstay.handlers.function import dump
 from backstay.handlers.handler import Context
-from backstay.messaging.connection import CLOSE_SECONDS, close_connection, open_connection
+from backstay.messaging.connection import CLOSE_SECONDS, close_connection, open_connection, take_turns
 from backstay.messaging.messages import CONTENT_TYPE, REQUEST
 from backstay.remote.handler import SIGNATURE, check_headers, trace_headers
 
@@ -141,9 +141,11 @@ CHANNELS_MAX: Final = 64  # those used last stay open
 _BROKEN: Final = (AMQPError, OSError, RuntimeError)  # aiormq raises the last one for a closed channel
 
 
-class OpenExchange(NamedTuple):
+@dataclass(slots=True, eq=False)
+class OpenExchange:
     channel: AbstractChannel
     exchange: AbstractExchange
+    under_way: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -188,7 +190,7 @@ class BrokerRequests:
     """Opens its connection at the first request; the next request reopens a broken one."""
 
     def __init__(self, url: str, clock: Clock) -> None:
-        self._url = url
+        self._nodes = take_turns(url, new_random())
         self._clock = clock
         self._connection: AbstractConnection | None = None
         self._connecting = asyncio.Lock()
@@ -232,13 +234,20 @@ class BrokerRequests:
         opened = outlet.usable()
         if opened is None:
             raise _broker_away()
+        opened.under_way += 1
         try:
             await sending.to(opened.exchange)
         except DeliveryError as error:
+            if outlet.opened is opened and not isinstance(error, PublishError):
+                outlet.opened = None  # a channel that a dead node has refused is refused until that node is back
             raise _error_of(error, sending.request, alone=False) from None
         except _BROKEN as error:
             await outlet.drop(opened)
             raise _error_of(error, sending.request, alone=False) from None
+        finally:
+            opened.under_way -= 1
+            if outlet.opened is not opened and not opened.under_way:
+                await _close(opened.channel)
 
     async def _send_first(self, outlet: Outlet, sending: PendingRequest) -> None:
         """Alone on its channel: if the channel closes, it is because of this message, which was not accepted."""
@@ -248,7 +257,8 @@ class BrokerRequests:
             await sending.to(opened.exchange)
             outlet.opened = opened
         except DeliveryError as error:
-            outlet.opened = opened  # the exchange exists, but no queue takes this message
+            if isinstance(error, PublishError):
+                outlet.opened = opened  # the exchange exists, but no queue takes this message
             raise _error_of(error, sending.request, alone=True) from None
         except _BROKEN as error:
             raise _error_of(error, sending.request, alone=True) from None
@@ -287,7 +297,7 @@ class BrokerRequests:
                 raise _broker_away()
             await self.close()
             try:
-                made = await open_connection(self._url, "backstay requests")
+                made = await open_connection(next(self._nodes), "backstay requests")
             except BrokerUnreachable as error:
                 self._away_until = self._clock.monotonic() + AWAY_SECONDS
                 raise _broker_away(error.message) from None
@@ -315,7 +325,7 @@ def _error_of(error: Exception, request: MessageRequest, alone: bool) -> Handler
         case PublishError():
             return Transient(f"no queue is bound for requests to {place}", ErrorCode.GW_5XX)
         case DeliveryError():
-            return Transient(f"the broker refused a request to {place}", ErrorCode.GW_5XX)
+            return Throttled(f"the broker refused a request to {place}")  # a full queue, or one without a leader
         case ChannelAccessRefused():
             return Permanent(f"the broker does not allow sending to {place}", ErrorCode.FORBIDDEN)
         case ChannelNotFoundEntity() if alone:

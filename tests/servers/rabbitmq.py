@@ -50,8 +50,10 @@ def find_or_install() -> Path:
 class PrivateRabbitMQ:
     """`with PrivateRabbitMQ() as node:` starts a node with its own name, ports, port mapper and folders."""
 
-    def __init__(self) -> None:
+    def __init__(self, mapper_port: int | None = None) -> None:
+        """Nodes that are to know each other share the port of their mapper."""
         self._script = find_or_install()
+        self._mapper_port = mapper_port
         self._account = ACCOUNT if os.geteuid() == 0 else None
         self._folder: Path | None = None
         self._keeper: subprocess.Popen[bytes] | None = None
@@ -64,7 +66,7 @@ class PrivateRabbitMQ:
         self._folder = Path(tempfile.mkdtemp(prefix="backstay-rabbitmq-", dir="/tmp"))
         if self._account:
             shutil.chown(self._folder, self._account, self._account)
-        self._start_keeper(free_port())
+        self._start_keeper(self._mapper_port or free_port())
         try:
             self._start_on_free_port()
         except BaseException:
@@ -80,6 +82,10 @@ class PrivateRabbitMQ:
         return f"amqp://guest:guest@{HOST}:{self.port}/"
 
     @property
+    def name(self) -> str:
+        return f"backstay{self.port}@localhost"
+
+    @property
     def folder(self) -> Path:
         if self._folder is None:
             raise RuntimeError("the node is not started")
@@ -92,13 +98,14 @@ class PrivateRabbitMQ:
     def vhost(self, name: str) -> str:
         return f"{self.url}{name}"
 
-    def control(self, *arguments: str) -> None:
-        """What only the operator's own program can do."""
+    def control(self, *arguments: str) -> str:
+        """What only the operator's own program can do; returns what it prints."""
         command = [str(self._script.with_name("rabbitmqctl")), "--quiet", *arguments]
         environment = {**self._environment, **self._places()}
         ran = subprocess.run(command, env=environment, cwd=self.folder, capture_output=True, text=True, check=False)
         if ran.returncode != 0:
             raise RuntimeError(f"rabbitmqctl failed:\n{ran.stdout}{ran.stderr}")
+        return ran.stdout
 
     def stop(self) -> None:
         """Gone with its folder; safe to call twice."""
@@ -194,7 +201,7 @@ class PrivateRabbitMQ:
 
     def _places(self) -> dict[str, str]:
         return {
-            "RABBITMQ_NODENAME": f"backstay{self.port}@localhost",
+            "RABBITMQ_NODENAME": self.name,
             "RABBITMQ_NODE_IP_ADDRESS": HOST,
             "RABBITMQ_NODE_PORT": str(self.port),
             "RABBITMQ_DIST_PORT": str(free_port()),

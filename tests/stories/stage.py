@@ -183,8 +183,10 @@ class Stage:
 
     def spoken(self, name: str) -> list[dict[str, Any]]:
         """The log of all processes of a name; a last word that a kill cut off is not there."""
-        lines = [line for log in self.folder.glob(f"*-{name}.log") for line in log.read_text().splitlines()]
-        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+        return [line for log in self.folder.glob(f"*-{name}.log") for line in _lines_of(log)]
+
+    def log_of(self, process: "subprocess.Popen[str]") -> list[dict[str, Any]]:
+        return _lines_of(self._logs[process.pid])
 
     def plain_lines(self, name: str) -> list[str]:
         """What processes of a name wrote besides their log."""
@@ -239,6 +241,11 @@ class Stage:
 
     async def acts(self, item: int) -> list[str]:
         return [event.act for event in await self.store.events.oldest(f"item:{item}")]
+
+
+def _lines_of(log: Path) -> list[dict[str, Any]]:
+    lines = log.read_text().splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
 
 def by_ref(charges: Iterable[Charge]) -> dict[str, list[Charge]]:

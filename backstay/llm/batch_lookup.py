@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Final, Generic, NamedTuple, Protocol, TypeVar
 from backstay.clock import Clock, Tasks
 from backstay.core.errors import ErrorCode, OutcomeUnknown, Permanent, Transient
 from backstay.handlers.function import in_thread
-from backstay.llm.batch_results import LineIndex, references_by_number
+from backstay.llm.batch_results import BatchResultFile, LineIndex, ends_whole, references_by_number
 from backstay.llm.bodies import require_object
 from backstay.llm.lines import open_temporary
 from backstay.llm.provider import GONE, BatchView, Channel
@@ -47,6 +47,17 @@ class LagMemory:
     def note_found(self, name: str) -> None:
         self._missing_since.pop(name, None)
 
+    def require_whole(self, batch_id: str, files: Sequence[BatchResultFile], ran: int) -> None:
+        """Raises Transient, for some time, if the results of a batch were certainly not received as they are. Without
+        the missing lines their requests would be sent, and paid, again. `ran`: how many requests must have a result."""
+        name = f"the results of {batch_id}"
+        if all(file.is_whole for file in files) and (ran == 0 or any(file.keys() for file in files)):
+            self.note_found(name)
+        elif not self.is_gone(name):
+            for file in files:
+                file.close()
+            raise Transient(f"{name} were not received as a whole")
+
 
 class BatchReader:
     """The questions about single batches that all providers have in common. A new batch may be missing for a while."""
@@ -55,17 +66,17 @@ class BatchReader:
         self._channel = channel
         self._wire = channel.wire
         self._require_answer = channel.require_answer
-        self._lag = LagMemory(channel)
+        self.lag = LagMemory(channel)
 
     async def look_at(self, path: str, name: str) -> dict[str, Any] | None:
         """The provider's object of a batch; None if the provider has answered for some time that the batch does not
         exist."""
         reply = await self._wire.get(path, timeout_seconds=ASK_SECONDS)
         if reply.status in GONE:
-            if self._lag.is_gone(name):
+            if self.lag.is_gone(name):
                 return None
             raise Transient(f"the provider does not show {name} yet, or no longer")
-        self._lag.note_found(name)
+        self.lag.note_found(name)
         return require_object(self._require_answer(reply))
 
     async def cancel_at(self, path: str) -> None:
@@ -81,10 +92,10 @@ class BatchReader:
         except Permanent as error:
             if error.code is ErrorCode.TOO_LARGE:
                 raise
-            if self._lag.is_gone(path):
+            if self.lag.is_gone(path):
                 return False
             raise Transient(f"the results of {name} are not there yet: {error}") from None
-        self._lag.note_found(path)
+        self.lag.note_found(path)
         return True
 
     async def peek_into(self, path: str, into: BinaryIO) -> bool:
@@ -174,6 +185,7 @@ class ListedBatchLookup(Generic[ListedT]):
     """
 
     reference_of: Callable[[bytes], str | None]  # the reference in a line of results
+    member: bytes  # that has the reference there
 
     def __init__(self, api: BatchListing[ListedT], channel: Channel, tasks: Tasks) -> None:
         self._api = api
@@ -248,7 +260,7 @@ class ListedBatchLookup(Generic[ListedT]):
         """Whether the requests of an ended batch are known. One whose results cannot be read is given up after some
         time: it must not stop every look-up for ever."""
         try:
-            index = await self._index(batch.id)
+            index = await self._index(batch)
         except (Permanent, Transient, OutcomeUnknown):
             now = self._clock.monotonic()
             return now - self._unread_since.setdefault(batch.id, now) >= self._channel.lag_seconds
@@ -259,16 +271,20 @@ class ListedBatchLookup(Generic[ListedT]):
             self._indexes[batch.id] = index
         return True
 
-    async def _index(self, batch_id: str) -> LineIndex | None:
+    async def _index(self, batch: ListedT) -> LineIndex | None:
         """The references in the results; None if the batch is somebody else's, of which only the beginning is read."""
         with open_temporary() as file:
-            whole = await self._api.peek(batch_id, file)
+            whole = await self._api.peek(batch.id, file)
             index: LineIndex = await in_thread(lambda: LineIndex(references_by_number(file, self.reference_of)))
             if not whole and len(index):
                 file.seek(0)
                 file.truncate()
-                await self._api.download(batch_id, file)
+                whole = await self._api.download(batch.id, file)
                 index = await in_thread(lambda: LineIndex(references_by_number(file, self.reference_of)))
+            file.seek(0)
+            begins = self.member in file.readline(PEEK_BYTES) or batch.total == 0
+            if not begins or (whole and not await in_thread(lambda: ends_whole(file))):
+                raise Transient(f"the results of {batch.id} were not received as a whole")
             return index if len(index) else None
 
     async def close(self) -> None:

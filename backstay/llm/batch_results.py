@@ -98,6 +98,17 @@ def references_by_offset(file: BinaryIO, reference_of: ReferenceOf) -> Iterator[
         at = file.tell()
 
 
+def ends_whole(file: BinaryIO) -> bool:
+    """Whether the last line is a JSON object, or there is no line. Otherwise it is only the beginning of a file of
+    lines, or something else, such as the page of a proxy."""
+    last: bytes | None = b""
+    file.seek(0)
+    for _, line in number_lines(file, LINE_BYTES_MAX):
+        if line is None or line.strip():
+            last = line
+    return last == b"" or (last is not None and object_of(last) is not None)
+
+
 def _key(ref: str) -> int:
     return int(ref[:_KEY_DIGITS], 16)
 
@@ -125,6 +136,7 @@ class BatchResultFile:
     def __init__(self, file: BinaryIO, reference_of: ReferenceOf) -> None:
         self._file = file
         self._index = LineIndex(references_by_offset(file, reference_of))
+        self.is_whole = ends_whole(file)
 
     def lines(self, ref: str) -> Iterator[bytes]:
         for offset in self._index.spots(ref):

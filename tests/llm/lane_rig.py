@@ -47,6 +47,7 @@ class Provider(Practice):
         self.refuse: dict[str, int] = {}  # what is answered with a status instead
         self.refuse_once: tuple[str, dict[str, Any]] = ("", {})  # what is answered 400 the next time, and how
         self.bytes_max: dict[str, int] = {}  # what is refused if it is larger
+        self.spoil: dict[str, list[Callable[[bytes], bytes]]] = {}  # how the next answers are changed, by ends of paths
         self.retry_after: float | None = 0.0  # what a refusal at the door says
         self.before: dict[str, Callable[[], Awaitable[None]]] = {}
         self.bodies: list[str] = []  # of responses and message batches asked for, as they came
@@ -97,6 +98,9 @@ class Provider(Practice):
             if self.lose[name] > 0:
                 self.lose[name] -= 1
                 return _hang_up(request)
+            for end, changes in self.spoil.items():
+                if request.method == "GET" and request.path.endswith(end) and changes:
+                    text = changes.pop(0)(text)
             headers = {key: reply.headers[key] for key in _RETURNED if key in reply.headers}
             return web.Response(status=reply.status, body=text, headers=headers)
 

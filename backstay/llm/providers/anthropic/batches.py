@@ -184,8 +184,11 @@ class AnthropicBatches:
         file = None
         if not batch.archived:
             file = await BatchResultFile.download(lambda into: self._api.download(batch.id, into), reference_of)
+        files = [] if file is None else [file]
+        if files:
+            self._api.lag.require_whole(batch.id, files, batch.total)
         reader = AnthropicResultReader(file is not None, self._channel.price_of)
-        return BatchResults(batch, [] if file is None else [file], reader, self._channel.wire.veil)
+        return BatchResults(batch, files, reader, self._channel.wire.veil)
 
 
 class WrittenShard:
@@ -289,3 +292,4 @@ class AnthropicResultReader:
 
 class MessageBatchLookup(ListedBatchLookup[MessageBatch]):
     reference_of = staticmethod(reference_of)
+    member = b'"custom_id"'

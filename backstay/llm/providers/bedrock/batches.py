@@ -16,6 +16,7 @@ from backstay.llm.batch_results import (
     BatchResults,
     LineIndex,
     LineResult,
+    ends_whole,
     line_failed,
     line_of_reply,
     references_by_number,
@@ -106,9 +107,12 @@ class BedrockBatches:
         expected = processed or batch.status not in (FAILED, STOPPED, EXPIRED)
         if file is None and expected and not self._lag.is_gone(folder):
             raise Transient(f"the results of the job {batch.id} are not there yet")
+        files = [] if file is None else [file]
+        if files:
+            self._lag.require_whole(batch.id, files, processed)
         told = 0 if file is None else len(file.keys())
         reader = BedrockResultReader(batch, file is not None, told >= processed, self._channel.price_of)
-        return BatchResults(batch, [] if file is None else [file], reader, self._channel.wire.veil)
+        return BatchResults(batch, files, reader, self._channel.wire.veil)
 
 
 def write_records(entries: Sequence[ShardEntry]) -> bytes:
@@ -310,6 +314,8 @@ class JobLookup:
             with open_temporary() as file:
                 if await self._bucket.download(key, file):
                     index: LineIndex = await in_thread(lambda: LineIndex(references_by_number(file, reference_of)))
+                    if not len(index) or not await in_thread(lambda: ends_whole(file)):
+                        raise Transient(f"{key} was not received as a whole")
                     self._indexes[name] = index
                     return
         if job is not None and job.ended:

@@ -310,12 +310,15 @@ class GeminiBatches:
         file = None
         if batch.output_file is not None:
             file = await BatchResultFile.download(lambda into: self._api.download(batch.id, into), reference_of)
+        files = [] if file is None else [file]
+        if files:
+            self._api.lag.require_whole(batch.id, files, batch.succeeded + batch.failed)
         told = 0 if file is None else len(file.keys())
         if batch.is_ours and batch.input_file is not None and 0 < batch.total <= told:
             with suppress(HandlerError):  # a file that is not deleted here expires in two days
                 await self._api.delete_file(batch.input_file)
         reader = GeminiResultReader(batch, file is not None, told, self._channel.price_of)
-        return BatchResults(batch, [] if file is None else [file], reader, self._channel.wire.veil)
+        return BatchResults(batch, files, reader, self._channel.wire.veil)
 
 
 class UploadedLines:
@@ -422,6 +425,7 @@ class GeminiBatchLookup(ListedBatchLookup[GeminiBatch]):
     their requests when they have ended."""
 
     reference_of = staticmethod(reference_of)
+    member = b'"key"'
 
     def __init__(self, api: FilesAndJobs, channel: Channel, tasks: Tasks) -> None:
         super().__init__(api, channel, tasks)

@@ -11,7 +11,7 @@ from backstay.clock import Clock, Tasks
 from backstay.core.errors import Permanent, Transient
 from backstay.handlers.function import in_thread
 from backstay.llm.batch_lookup import ASK_SECONDS, DOWNLOAD_BYTES_MAX, DOWNLOAD_SECONDS, BatchSurvey
-from backstay.llm.batch_results import LineIndex, reference_in, references_by_number
+from backstay.llm.batch_results import LineIndex, ends_whole, reference_in, references_by_number
 from backstay.llm.bodies import dict_in, id_in, object_in, require_object, text_in, whole_in
 from backstay.llm.lines import open_temporary
 from backstay.llm.provider import GONE, Channel, ProviderReply
@@ -355,4 +355,7 @@ class BatchLookup:
 
 
 def _read(file: BinaryIO) -> LineIndex:
-    return LineIndex(references_by_number(file, reference_of))
+    index = LineIndex(references_by_number(file, reference_of))
+    if not len(index) or not ends_whole(file):
+        raise Transient("the input file of a batch was not received as a whole")
+    return index

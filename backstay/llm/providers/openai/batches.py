@@ -10,6 +10,7 @@ from backstay.core.errors import HandlerError, OutcomeUnknown, Throttled, Transi
 from backstay.core.failures import ErrorCode, Failure, FailureKind, failure_of_status
 from backstay.core.models import Failed
 from backstay.handlers.function import in_thread
+from backstay.llm.batch_lookup import LagMemory
 from backstay.llm.batch_results import (
     RESULT_MISSING,
     RESULTS_GONE,
@@ -62,6 +63,7 @@ class OpenAiBatches:
         self._channel = channel
         self._api = self.calls(channel)
         self._lookup = BatchLookup(self._api, channel.clock, Tasks())
+        self._lag = LagMemory(channel)
 
     async def close(self) -> None:
         await self._lookup.close()
@@ -120,6 +122,8 @@ class OpenAiBatches:
             for file in files:
                 file.close()
             raise
+        if files:
+            self._lag.require_whole(batch.id, files, batch.done)
         whole = len(files) == len(ids)
         if batch.marked and batch.input_file_id is not None and whole and tells_all(batch, files):
             with suppress(HandlerError):  # a file that is not deleted here expires at the provider

@@ -93,6 +93,10 @@ class RabbitMQCluster:
         places = ",".join(f"{HOST}:{node.port}" for node in self.nodes)
         return f"amqp://guest:guest@{places}/"
 
+    def prefix(self) -> str:
+        """A name that no other test on this cluster has."""
+        return self.nodes[0].prefix()
+
     def _all(self, act: str) -> None:
         with ThreadPoolExecutor(NODES) as pool:
             for done in [pool.submit(getattr(node, act)) for node in self.nodes]:

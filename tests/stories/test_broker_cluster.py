@@ -226,7 +226,7 @@ class Fleet:
 
 @asynccontextmanager
 async def fleet(url: str, cluster: RabbitMQCluster, folder: Path) -> AsyncIterator[Fleet]:
-    prefix = cluster.nodes[0].prefix()
+    prefix = cluster.prefix()
     async with Stage(url, folder) as stage:
         made = Fleet(stage, cluster, Topology(prefix, "quorum"), Grader(cluster.url, f"{prefix}-grading"))
         await made.start()
@@ -267,7 +267,7 @@ async def test_each_node_dies_or_is_cut_off_and_comes_back_and_nothing_is_lost_o
 
 async def test_a_channel_that_a_dead_leader_refuses_is_replaced(cluster: RabbitMQCluster) -> None:
     here, leader, _ = cluster.nodes
-    topology = Topology(here.prefix(), "quorum")
+    topology = Topology(cluster.prefix(), "quorum")
     await declare_at(leader, topology)
     async with Scene(here.url, topology).broker() as broker:
         await ready(broker)
@@ -276,9 +276,10 @@ async def test_a_channel_that_a_dead_leader_refuses_is_replaced(cluster: RabbitM
 
 
 async def test_a_classic_queue_of_a_dead_node_is_named_and_stops_nothing_else(cluster: RabbitMQCluster) -> None:
-    _, home, _ = cluster.nodes
-    topology = Topology(home.prefix())
+    other, home, _ = cluster.nodes
+    topology = Topology(cluster.prefix())
     await declare_at(home, topology, [topology.work_queue("ocr")])
+    await declare_at(other, topology, [topology.work_queue("echo")])
     scene = Scene(cluster.url, topology)
     async with scene.broker(expected=True) as broker:
         consumer = Consumer(broker, lambda: ["ocr", "echo"], 10, all_known)

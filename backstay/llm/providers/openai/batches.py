@@ -122,9 +122,9 @@ class OpenAiBatches:
             for file in files:
                 file.close()
             raise
-        if files:
-            self._lag.require_whole(batch.id, files, batch.done)
         whole = len(files) == len(ids)
+        if files:
+            self._lag.require_whole(batch.id, files, batch.done if whole else 0)
         if batch.marked and batch.input_file_id is not None and whole and tells_all(batch, files):
             with suppress(HandlerError):  # a file that is not deleted here expires at the provider
                 await self._api.delete(batch.input_file_id)

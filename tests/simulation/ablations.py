@@ -21,7 +21,7 @@ from tests.simulation.plan import KINDS, Plan, following, poisoned, stormy
 Ablation = Callable[[], Any]
 
 STORMS = 150
-POINTS = 40
+POINTS = 80
 
 
 @contextmanager

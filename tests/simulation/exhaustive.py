@@ -8,6 +8,7 @@ from tests.simulation.trace import Trace
 from tests.simulation.world import World
 
 BEYOND_STEPS = 10
+NEVER = 10**9
 QUARANTINE_SECONDS = RECONCILE_SECONDS + LIMITS.lease_seconds + 8
 
 
@@ -32,9 +33,9 @@ def small(kind: Kind, name: str, faults: Faults, seed: int = 0) -> Plan:
     )
 
 
-def points(kind: Kind, seed: int = 0) -> int:
-    """How many suspension points the process has until its work is done, when nothing strikes it."""
-    world = World(small(kind, "count", Faults(), seed))
+def points(kind: Kind, what: str, seed: int = 0) -> int:
+    """How many suspension points the process has until its work is done, when the fault does not come."""
+    world = World(small(kind, "count", FAULTS[what](NEVER), seed))
     world.run()
     return world.steps_to_end + BEYOND_STEPS
 
@@ -45,4 +46,4 @@ def strike(kind: Kind, what: str, step: int, seed: int = 0) -> Trace:
 
 
 def every_point(kind: Kind, what: str, seed: int = 0, stride: int = 1) -> Iterator[Trace]:
-    return (strike(kind, what, step, seed) for step in range(1, points(kind, seed) + 1, stride))
+    return (strike(kind, what, step, seed) for step in range(1, points(kind, what, seed) + 1, stride))

@@ -29,7 +29,7 @@ def small(kind: Kind, name: str, faults: Faults, seed: int = 0) -> Plan:
         items=2,
         processes=[faults],
         weather=replace(CALM, latency_seconds=0.3),
-        faults_seconds=1.0 if faults.freeze_at else 4.0,
+        faults_seconds=1.5 if faults.freeze_at else 4.0,
     )
 
 

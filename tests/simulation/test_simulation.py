@@ -38,7 +38,7 @@ def test_no_fault_at_any_suspension_point_breaks_a_promise(kind, what: str) -> N
     assert len(traces) > 50
     if what in STRUCK:
         struck = sum(trace.probes[STRUCK[what]] for trace in traces)
-        assert struck >= 0.85 * len(traces)  # the last points lie beyond the end, which comes sooner in some worlds
+        assert struck >= len(traces) - 15  # the last points lie beyond the end
 
 
 @pytest.mark.slow

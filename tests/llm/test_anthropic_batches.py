@@ -294,6 +294,18 @@ async def test_a_new_batch_that_is_not_shown_yet_is_waited_for(sqlite_site: Site
         assert isinstance((await handler.poll([task]))[task], Succeeded)
 
 
+async def test_an_answer_about_another_batch_is_none_about_this_one(sqlite_site: Site) -> None:
+    async with opened(sqlite_site) as rig:
+        theirs = (await post(rig, OTHERS))["id"]
+        task, handler = await polled(rig, await ask(rig, bodies(1)))
+        known = {batch["id"]: batch for batch in await batches(rig)}
+        [ours] = known.keys() - {theirs}
+        rig.provider.spoil[f"/messages/batches/{ours}"] = [lambda _: json.dumps(known[theirs]).encode()]
+        with pytest.raises(Transient, match="about another batch"):
+            await handler.poll([task])
+        assert isinstance((await handler.poll([task]))[task], Succeeded)
+
+
 async def _no_sleep(seconds: float) -> None:
     await asyncio.sleep(0)
 

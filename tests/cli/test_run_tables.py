@@ -139,7 +139,7 @@ def test_a_run_that_its_budget_stops_says_what_is_missing_and_goes_on(sqlite_she
         ("text,answer\na,b\n", (), "the input has a column 'answer'"),
         (TABLE, ("--columns", "id,nothing"), "--columns names 'nothing', which is not a column"),
         (TABLE, ("--columns", "id,id"), "--columns has 'id' twice"),
-        (TABLE, ("--columns", "id", "--text-only"), "both given"),
+        (TABLE, ("--columns", "id", "--text-only"), "cannot be used together"),
     ],
 )
 def test_columns_that_cannot_be_are_refused_before_anything_is_sent(

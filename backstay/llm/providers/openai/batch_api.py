@@ -12,7 +12,7 @@ from backstay.core.errors import Permanent, Transient
 from backstay.handlers.function import in_thread
 from backstay.llm.batch_lookup import ASK_SECONDS, DOWNLOAD_BYTES_MAX, DOWNLOAD_SECONDS, BatchSurvey
 from backstay.llm.batch_results import LineIndex, ends_whole, reference_in, references_by_number
-from backstay.llm.bodies import dict_in, id_in, object_in, require_object, text_in, whole_in
+from backstay.llm.bodies import dict_in, id_in, object_in, object_of, require_object, text_in, whole_in
 from backstay.llm.lines import open_temporary
 from backstay.llm.provider import GONE, Channel, ProviderReply
 from backstay.llm.shards import Shard
@@ -356,6 +356,12 @@ class BatchLookup:
 
 def _read(file: BinaryIO) -> LineIndex:
     index = LineIndex(references_by_number(file, reference_of))
-    if not len(index) or not ends_whole(file):
+    if not (len(index) or _has_request(file)) or not ends_whole(file):
         raise Transient("the input file of a batch was not received as a whole")
     return index
+
+
+def _has_request(file: BinaryIO) -> bool:
+    """Whether it begins with a request, which may be of somebody who names files as we do."""
+    file.seek(0)
+    return text_in((object_of(file.readline(DOWNLOAD_BYTES_MAX)) or {}).get("custom_id")) is not None

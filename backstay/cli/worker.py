@@ -107,7 +107,10 @@ async def _serve(app: "Backstay", asked: WorkerOptions) -> int:
         _watch_parent(stopping.ask)
     with running.serving(metrics.registry, asked.metrics_host, asked.metrics_port), stopping.while_starting():
         async with start_when_reachable(app, lambda: _run_worker(app, asked, metrics if counting else None)) as working:
+            working.when_outdated(stopping.ask)
             await stopping.wait()
+    if working is not None and working.outdated is not None:
+        raise working.outdated
     return signals.exit_code
 
 

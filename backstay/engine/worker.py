@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from backstay.clock import Clock, Tasks, cancel_until_ended, wait_for_event
+from backstay.core.errors import BackstayError, SchemaBehind, SchemaNewer
 from backstay.core.events import Trouble, WorkerStopping
 from backstay.engine.engine import LAST_WORDS_SECONDS, PROMOTE_SECONDS, Engine
 from backstay.engine.gate import REFRESH_SECONDS
@@ -35,6 +36,14 @@ class Worker:
         self._idle_seconds = idle_seconds
         self._loops: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
+        self.outdated: BackstayError | None = None  # the database was migrated: this code takes no more work from it
+        self._when_outdated: Callable[[], None] = lambda: None
+
+    def when_outdated(self, tell: Callable[[], None]) -> None:
+        """Calls `tell` once the worker is outdated. Calls under way go on, and their results are stored."""
+        self._when_outdated = tell
+        if self.outdated is not None:
+            tell()
 
     def wake(self) -> None:
         """Look now: there may be items to claim. Only a hint: the worker polls as well."""
@@ -92,9 +101,18 @@ class Worker:
                 self._parts.note_success("claim")
                 if not self.engine.passed_over and not (claimed and self.engine.wanting):
                     await self._idle()
+            except (SchemaBehind, SchemaNewer) as error:
+                self._note_outdated(error)
             except Exception as error:
                 self._parts.note_refusal("claim", f"{type(error).__name__}: {error}")
                 await wait_for_event(self.engine.wake, AGAIN_SECONDS)
+
+    def _note_outdated(self, error: BackstayError) -> None:
+        if self.outdated is None:
+            self.outdated = error
+            self._stopping.set()
+            self._parts.emit(Trouble("schema", f"{error.message}; this worker takes no more work; {error.hint}"))
+            self._when_outdated()
 
     async def _gather_slots(self) -> None:
         """A busy worker waits a moment and claims for several free slots at once: each claim is a transaction."""
@@ -134,10 +152,12 @@ class Worker:
         return seconds <= pace and not engine.wake.is_set()
 
     async def _repeat(self, step: Callable[[], Awaitable[object]], seconds: float) -> None:
-        """Repeats a step until the worker ends; a failing one is reported and tried again."""
-        while True:
+        """Repeats a step until the worker ends or is outdated; a failing one is reported and tried again."""
+        while self.outdated is None:
             try:
                 await step()
+            except (SchemaBehind, SchemaNewer) as error:
+                self._note_outdated(error)
             except Exception as error:
                 self._parts.emit(Trouble(step.__name__.strip("_"), f"{type(error).__name__}: {error}"))
             await self._parts.clock.sleep(seconds * self._parts.rng.uniform(0.8, 1.2))

@@ -231,8 +231,10 @@ class Run:
         return refused and self._worker is not None and self._worker.engine.flights.running == 0
 
     def _require_database(self) -> None:
-        """Raises if the database has refused writes for long, for example because the disk is full: answers that are
-        paid for could not be stored."""
+        """Raises if the database was migrated meanwhile, or has refused writes for long, for example because the disk
+        is full: answers that are paid for could not be stored."""
+        if self._worker is not None and self._worker.outdated is not None:
+            raise self._worker.outdated
         refusal = self._worker.refusal if self._worker is not None else None
         if refusal is not None and refusal.last - refusal.since >= REFUSED_SECONDS_MAX:
             hint = "stored data is safe; fix the cause, for example a full disk, and run the same command again"

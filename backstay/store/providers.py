@@ -7,6 +7,7 @@ from backstay.core import breaker as breakers
 from backstay.core.breaker import Breaker, BreakerPolicy, Call
 from backstay.core.pace import MINUTE_MS, NO_FURTHER_LIMITS, Answers, FurtherLimits, Pace, start_ceiling
 from backstay.core.states import StopReason
+from backstay.store.databases import schema
 from backstay.store.databases.database import Database, reads, writes
 from backstay.store.queries import Ask, Script, one, read_row, record
 
@@ -41,9 +42,11 @@ class Providers:
 
     @reads
     def holds(self) -> Script[HeldWork]:
+        """Raises `SchemaNewer` if the database was migrated to a schema that this code does not know."""
         providers: list[Breaker] = yield Ask("providers")
         jobs: list[HeldJob] = yield Ask("held_jobs")
-        [now] = yield Ask("now")
+        [now] = yield Ask("now_and_schema")
+        schema.check(now["version"])
         by_name = {breaker.provider: breaker for breaker in providers}
         return HeldWork(by_name, {job.id: job.stop_reason for job in jobs}, now["now"])
 

@@ -30,6 +30,9 @@ SELECT {columns HeldJob} FROM jobs WHERE held = 1 ORDER BY id;
 -- name: now
 SELECT {now} AS now;
 
+-- name: now_and_schema
+SELECT {now} AS now, version_num AS version FROM alembic_version;
+
 -- name: set_pace
 -- The limits that a person gave; the last ones count. If they changed, the learnt number of calls at once is reset.
 INSERT INTO paces (provider, requests_per_minute, tokens_per_minute, concurrency, ceiling, requests_period_ms,

@@ -13,7 +13,6 @@ from typing import Any, Final, Never, ParamSpec, Protocol, Self, TypedDict, Type
 from backstay import settings as settings_module
 from backstay import wiring
 from backstay.client import Client, Items, Job, Options, SubmitOptions
-from backstay.clock import Clock
 from backstay.clock import cron as cron_lines
 from backstay.core.breaker import BreakerPolicy
 from backstay.core.errors import UsageError
@@ -276,7 +275,7 @@ class Backstay:
         if self._client is None:
             wiring.start_tracing(self.settings, self.bus)
             store = await wiring.open_store(self.url, item_events=self.settings.item_events)
-            self._client = Client(store, self.settings.owner, self.limits, Clock(), self.bus)
+            self._client = Client(store, self.settings.owner, self.limits, store.clock, self.bus)
         return self._client
 
     async def close(self) -> None:

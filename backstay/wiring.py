@@ -140,7 +140,7 @@ def parts(store: Store, registry: Registry, limits: Limits, bus: Bus, settings: 
     policies = {**NAMED, "gateway": settings.gateway_policy()}
     tasks, name = Tasks(), new_incarnation()
     return Parts(
-        store, registry, limits, Clock(), new_random(), tasks, bus, name, own_namespace(), policies, settings.owner
+        store, registry, limits, store.clock, new_random(), tasks, bus, name, own_namespace(), policies, settings.owner
     )
 
 

@@ -20,8 +20,17 @@ CANCEL_AGAIN_SECONDS: Final = 1.0
 class Clock:
     """The machine's clocks. Timers follow the event loop, so a virtual loop makes them virtual."""
 
+    _ahead_ms: int | None = None  # of the steady clock: the time that this clock follows
+
     def now_ms(self) -> int:
+        if self._ahead_ms is not None:
+            return self._ahead_ms + int(self.monotonic() * 1000)
         return time.time_ns() // 1_000_000
+
+    def follow(self, now_ms: int) -> None:
+        """From now on the time is that of another clock, which shows this now. The machine's own may be wrong, or be
+        set while the process runs."""
+        self._ahead_ms = now_ms - int(self.monotonic() * 1000)
 
     def monotonic(self) -> float:
         return time.monotonic()

@@ -70,6 +70,11 @@ class Store:
         self.webhooks = Webhooks(database)
         self.workers = Workers(database)
 
+    @property
+    def clock(self) -> Clock:
+        """Of the database: on PostgreSQL it follows the server's."""
+        return self._db.clock
+
     async def open(self) -> None:
         await self._db.open()
 

@@ -126,8 +126,8 @@ def _is_much(batch: Sequence[Row]) -> bool:
 
 
 class PostgresDatabase:
-    """A PostgreSQL database. Its own clock decides about leases, retries and deadlines, not the clocks of the
-    workers."""
+    """A PostgreSQL database. Its own clock decides about leases, retries and deadlines, not the clocks of the workers,
+    and the given clock follows it."""
 
     wakes = False
 
@@ -188,7 +188,17 @@ class PostgresDatabase:
         named = {"application_name": f"{self._url.application_name} {new_id()[:8]}"}
         keepalives = KEEPALIVES if self._url.prepared_statements else {}
         options["server_settings"] = {**options.get("server_settings", {}), **keepalives, **named}
-        return await _connect_to_one(self._servers, statement_cache_size=self._url.statement_cache_size, **options)
+        made = await _connect_to_one(self._servers, statement_cache_size=self._url.statement_cache_size, **options)
+        await self._follow_clock(made)
+        return made
+
+    async def _follow_clock(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+        """The process has the database's time, too: it reads dates of providers by it, and signs with it."""
+        try:
+            self.clock.follow(await connection.fetchval(f"SELECT {self.dialect.now}", timeout=CONNECT_SECONDS))
+        except BaseException:
+            connection.terminate()
+            raise
 
     def _drop_idle(self) -> None:
         used = {use.name for use in self._silence.uses}

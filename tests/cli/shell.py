@@ -17,7 +17,7 @@ import pytest
 from backstay.cli.main import run
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS_MAX = 60
+SECONDS_MAX = 120
 
 Arg = str | int | Path
 

@@ -179,7 +179,7 @@ class LaneRig(Rig):
     async def done(self, job: Job) -> Any:
         """Works until the job has ended."""
         async with self.working(concurrency=20_000):
-            return await job.wait(timeout_seconds=30)
+            return await job.wait(timeout_seconds=120)
 
     async def ask(self, method: str, path: str) -> Any:
         session = aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"})

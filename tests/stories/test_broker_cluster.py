@@ -48,7 +48,7 @@ WORKERS = 2
 CONCURRENCY = 16
 PAUSE_SECONDS = 0.3
 CONFIRM_SECONDS = 10.0
-BACK_SECONDS = 90.0
+BACK_SECONDS = 180.0
 UNSENT = "SELECT id FROM outbox WHERE status = 'pending'"
 QUORUM: FieldTable = {"x-queue-type": "quorum"}
 

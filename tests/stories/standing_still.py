@@ -14,6 +14,7 @@ from backstay.cli.main import main
 from backstay.engine import engine, hints
 from backstay.messaging.broker_session import Consumer
 from backstay.messaging.queues import MessageDelivery
+from backstay.store.databases.database import Front
 from backstay.store.outbox import Outbox
 
 
@@ -51,6 +52,7 @@ class NamedFirst(hints.Turns):
 
 if __name__ == "__main__":
     engine.Turns = NamedFirst  # type: ignore[attr-defined]
+    Front.again_ms = None  # type: ignore[assignment]  # nor has it a turn because a look did not start at the head
     point = sys.argv.pop(1)
     if point == "claimed":
         Consumer.mark_done = done  # type: ignore[method-assign]
